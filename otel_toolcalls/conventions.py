@@ -216,6 +216,7 @@ FINISH_LIMITS: Final[dict[str, str]] = {
     "max_output_tokens": ErrorType.LENGTH,
     "max_messages": ErrorType.LENGTH,
     "steered": "steered",
+    "incomplete": "incomplete",
 }
 """A provider's finish reason that means the reply was cut short → ``error.type`` of the call it cut."""
 

@@ -1,0 +1,197 @@
+"""Settings: by keyword, by ``OTEL_TOOLCALLS_*`` variables, by OpenTelemetry's declarative configuration.
+
+A keyword wins over a variable, a variable over the default. An unknown or malformed one raises :class:`SettingsError`,
+which names it, what came and what is accepted.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, make_dataclass
+from typing import Any, Final
+
+__all__ = ["CAPTURE_VARIABLE", "PREFIX", "Configuration", "Redact", "Settings", "SettingsError", "resolve"]
+
+PREFIX: Final = "OTEL_TOOLCALLS_"
+CAPTURE_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+
+Redact = Callable[[str, str], str]
+"""``(tool name, arguments as JSON text) -> what may leave``."""
+
+_logger = logging.getLogger("otel_toolcalls")
+
+
+class SettingsError(ValueError):
+    """A setting is unknown or malformed. The message names it, what came, and what is accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings, resolved."""
+
+    turn_span: str = "auto"
+    """Emit a span of ours for each response: ``auto`` where nobody else does, ``always``, ``never``."""
+    on_violation: str = "record"
+    """``record`` what contradicts the protocol, or ``raise`` it into the app (for test environments)."""
+    capture_content: str = "no_content"
+    """Where arguments and results go: ``no_content``, ``span_only``, ``event_only``, ``span_and_event``."""
+    content_limit: int = 8192
+    """Captured content is cut at this many bytes of UTF-8."""
+    redact: Redact | None = None
+    """What captured arguments pass through first."""
+    ledger: str = "memory"
+    """Where completed calls wait: ``memory``, ``sqlite:///file``, ``redis://host/db``; ``none`` follows no call."""
+    ledger_capacity: int = 10_000
+    """How many calls may wait in memory; the oldest beyond that is reported and let go."""
+    dispatch_deadline: float = 300.0
+    """Seconds after which a completed call that nobody ran or answered is judged lost."""
+    dispatch_deadlines: Mapping[str, float] = field(default_factory=dict)
+    """Deadlines by pattern of tool name (``fnmatch``), before the general one."""
+    sibling_grace: float = 2.0
+    """Seconds that a call may stay behind its answered siblings of the same turn."""
+    exempt_tools: tuple[str, ...] = ()
+    """Patterns of tool names (``fnmatch``) that nobody here will run."""
+
+    @property
+    def captures_on_spans(self) -> bool:
+        return self.capture_content in ("span_only", "span_and_event")
+
+    @property
+    def captures_on_events(self) -> bool:
+        return self.capture_content in ("event_only", "span_and_event")
+
+    def exempt(self, tool: str | None) -> bool:
+        """Nobody here will run this tool."""
+        return any(fnmatch.fnmatchcase(tool or "", pattern) for pattern in self.exempt_tools)
+
+    def deadline(self, tool: str | None) -> float:
+        """Seconds that a call of this tool may wait."""
+        for pattern, seconds in self.dispatch_deadlines.items():
+            if fnmatch.fnmatchcase(tool or "", pattern):
+                return seconds
+        return self.dispatch_deadline
+
+
+def _one_of(*accepted: str) -> Callable[[object], str]:
+    def parse(value: object) -> str:
+        text = str(value).lower()
+        if text not in accepted:
+            raise ValueError(f"one of {', '.join(accepted)}")
+        return text
+
+    return parse
+
+
+def _content(value: object) -> str:
+    if str(value).lower() == "true":
+        _logger.warning("otel-toolcalls: capture of content %r is taken as SPAN_ONLY", value)
+        return "span_only"
+    if str(value).lower() in ("false", ""):
+        return "no_content"
+    return _one_of("no_content", "span_only", "event_only", "span_and_event")(value)
+
+
+def _number(kind: Callable[[Any], Any], least: float, accepted: str) -> Callable[[object], Any]:
+    def parse(value: object) -> Any:
+        try:
+            number = kind(value)
+        except (TypeError, ValueError):
+            number = least - 1
+        if isinstance(value, bool) or not least <= number < float("inf"):
+            raise ValueError(accepted)
+        return number
+
+    return parse
+
+
+def _ledger(value: object) -> str:
+    text = str(value)
+    if text in ("memory", "none") or text.startswith(("sqlite:///", "redis://", "rediss://", "unix://")):
+        return text
+    raise ValueError("memory, none, sqlite:///FILE or redis://HOST/DB")
+
+
+def _patterns(value: object) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    if isinstance(parts, (list, tuple, set, frozenset)) and all(isinstance(part, str) for part in parts):
+        return tuple(part.strip() for part in parts if part.strip())
+    raise ValueError("names or patterns, as a list or separated by commas")
+
+
+def _deadlines(value: object) -> dict[str, float]:
+    accepted = 'seconds by pattern, as a mapping or as JSON such as {"slow_*": 900}'
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise ValueError(accepted) from None
+    if not isinstance(value, Mapping):
+        raise ValueError(accepted)
+    seconds = _number(float, 0.001, accepted)
+    return {str(pattern): seconds(limit) for pattern, limit in value.items()}
+
+
+def _callable(value: object) -> Redact:
+    if callable(value):
+        return value
+    raise ValueError("a function (tool_name, arguments) -> arguments")
+
+
+_PARSERS: Final[Mapping[str, Callable[[object], Any]]] = {
+    "turn_span": _one_of("auto", "always", "never"),
+    "on_violation": _one_of("record", "raise"),
+    "capture_content": _content,
+    "content_limit": _number(int, 1, "a whole number of bytes, 1 or more"),
+    "redact": _callable,
+    "ledger": _ledger,
+    "ledger_capacity": _number(int, 1, "a whole number of calls, 1 or more"),
+    "dispatch_deadline": _number(float, 0.001, "seconds, more than 0"),
+    "dispatch_deadlines": _deadlines,
+    "sibling_grace": _number(float, 0, "seconds, 0 or more"),
+    "exempt_tools": _patterns,
+}
+_KEYWORD_ONLY: Final = frozenset({"redact"})
+
+Configuration: Any = make_dataclass(
+    "Configuration",
+    [(entry.name, object, field(default=None)) for entry in fields(Settings) if entry.name not in _KEYWORD_ONLY],
+    namespace={"__doc__": "The settings as OpenTelemetry's declarative configuration reads them; None is not given."},
+)
+
+
+def resolve(given: Mapping[str, object], environ: Mapping[str, str] = os.environ) -> Settings:
+    """Settings from keywords and variables. Raises SettingsError."""
+    values: dict[str, Any] = {}
+    if environ.get(CAPTURE_VARIABLE):
+        values["capture_content"] = _parse("capture_content", environ[CAPTURE_VARIABLE], CAPTURE_VARIABLE)
+    variables = {PREFIX + name.upper(): name for name in _PARSERS if name not in _KEYWORD_ONLY}
+    for variable in sorted(environ):
+        if variable.startswith(PREFIX):
+            if variable not in variables:
+                raise _unknown(variable, "variable", variables)
+            if environ[variable] != "":
+                values[variables[variable]] = _parse(variables[variable], environ[variable], variable)
+    for name, value in given.items():
+        if name not in _PARSERS:
+            raise _unknown(name, "setting", _PARSERS)
+        if value is not None:
+            values[name] = _parse(name, value, name)
+    return Settings(**values)
+
+
+def _parse(name: str, value: object, shown: str) -> Any:
+    try:
+        return _PARSERS[name](value)
+    except ValueError as error:
+        raise SettingsError(f"{shown}: expected {error}; got {value!r}") from None
+
+
+def _unknown(name: str, what: str, known: Mapping[str, object]) -> SettingsError:
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return SettingsError(f"{name}: no such {what}; {hint}Accepted: {', '.join(sorted(known))}")

@@ -1,0 +1,404 @@
+"""The SDKs that share a generated base: anthropic, openai, groq, together, cerebras.
+
+One choke point sees every decoded event of every streaming surface exactly once: ``Stream.__stream__`` and its async
+twin. ``BaseClient._build_request`` sees each prepared request body, ``BaseAPIResponse._parse`` each whole reply.
+Bodies that the app reads itself, byte by byte, pass none of them and are not observed.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import copy
+import re
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from otel_toolcalls.guard import guarded
+from otel_toolcalls.hooks.observation import (
+    Myself,
+    Observation,
+    Source,
+    adrive,
+    drive,
+    observe_failure,
+    observe_reply,
+)
+from otel_toolcalls.hooks.patching import Hook, Target, Wrapper
+from otel_toolcalls.runtime import Runtime
+from otel_toolcalls.turn import Request
+from otel_toolcalls.wire import (
+    ReadRequest,
+    WireType,
+    anthropic_messages,
+    openai_assistants,
+    openai_chat,
+    openai_responses,
+)
+from otel_toolcalls.wire.reading import clean, field
+
+__all__ = ["HOOKS"]
+
+_EXTENSION: Final = "otel_toolcalls"
+"""Where a request carries what we know of it: httpx keeps ``extensions`` to itself, through redirects too."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Protocol:
+    wire: WireType
+    read: ReadRequest
+
+
+_ANTHROPIC: Final = _Protocol(anthropic_messages.AnthropicMessages, anthropic_messages.read_request)
+_CHAT: Final = _Protocol(openai_chat.OpenAIChat, openai_chat.read_request)
+_RESPONSES: Final = _Protocol(openai_responses.OpenAIResponses, openai_responses.read_request)
+_ASSISTANTS: Final = _Protocol(openai_assistants.OpenAIAssistants, openai_assistants.read_request)
+
+_PATHS: Final = (
+    (re.compile(r"/messages$"), _ANTHROPIC),
+    (re.compile(r"/chat/completions$"), _CHAT),
+    (re.compile(r"/responses(?:/(?P<resumes>[^/]+))?$"), _RESPONSES),
+    (re.compile(r"/threads(?:/[^/]+)?/runs(?:/[^/]+(?:/submit_tool_outputs)?)?$"), _ASSISTANTS),
+)
+"""The last part of a request's path, before a cloud rewrites it → the protocol of its response."""
+
+_PROVIDERS: Final[Mapping[str, str]] = {
+    "AnthropicBedrock": "aws.bedrock",
+    "AnthropicAWS": "aws.bedrock",
+    "AnthropicVertex": "gcp.vertex_ai",
+    "AnthropicGoogleCloud": "gcp.vertex_ai",
+    "AnthropicFoundry": "azure.ai.inference",
+    "AzureOpenAI": "azure.ai.openai",
+    "BedrockOpenAI": "aws.bedrock",
+}
+"""Client classes (by prefix, without ``Async``) whose provider is not the SDK's own."""
+
+_HOSTS: Final = (
+    ("openai.azure.com", "azure.ai.openai"),
+    ("services.ai.azure.com", "azure.ai.inference"),
+    ("groq.com", "groq"),
+    ("x.ai", "x_ai"),
+    ("deepseek.com", "deepseek"),
+    ("mistral.ai", "mistral_ai"),
+    ("perplexity.ai", "perplexity"),
+    ("generativelanguage.googleapis.com", "gcp.gemini"),
+    ("aiplatform.googleapis.com", "gcp.vertex_ai"),
+    ("amazonaws.com", "aws.bedrock"),
+)
+"""Endpoints that speak OpenAI's protocols but are others, by the end of their host name."""
+
+
+class _Known:
+    """What is known of one request."""
+
+    __slots__ = ("done", "protocol", "request")
+
+    def __init__(self, protocol: _Protocol, request: Request) -> None:
+        self.protocol = protocol
+        self.request = request
+        self.done = False
+        """Its response is being observed: a second parse of the same reply is not a second reply."""
+
+
+class _Attempt:
+    """One call of the SDK's ``request``: what the app asked for, before clouds rewrite it, and what was sent last."""
+
+    __slots__ = ("known", "model", "path")
+
+    def __init__(self, options: Any) -> None:
+        body = field(options, "json_data")
+        self.model = clean(field(body, "model")) if isinstance(body, Mapping) else None
+        self.path = str(field(options, "url") or "")
+        self.known: _Known | None = None
+
+
+_attempt: contextvars.ContextVar[_Attempt | None] = contextvars.ContextVar("otel_toolcalls_attempt", default=None)
+
+
+# ---- requests -------------------------------------------------------------------------------------------------------
+
+
+def _wrap_request(runtime: Runtime) -> Wrapper:
+    """``SyncAPIClient.request``: what was asked for, and a request that gets no response."""
+
+    def request(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        attempt = guarded("request", _begin_attempt, args, kwargs)
+        token = _attempt.set(attempt)
+        try:
+            return wrapped(*args, **kwargs)
+        except BaseException as error:
+            guarded("request", _failed, runtime, attempt, error)
+            raise
+        finally:
+            _attempt.reset(token)
+
+    return request
+
+
+def _wrap_async_request(runtime: Runtime) -> Wrapper:
+    """``AsyncAPIClient.request``, the same."""
+
+    def request(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return _request_async(runtime, wrapped, args, kwargs)
+
+    return request
+
+
+async def _request_async(runtime: Runtime, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    attempt = guarded("request", _begin_attempt, args, kwargs)
+    token = _attempt.set(attempt)
+    try:
+        return await wrapped(*args, **kwargs)
+    except BaseException as error:
+        guarded("request", _failed, runtime, attempt, error)
+        raise
+    finally:
+        _attempt.reset(token)
+
+
+def _begin_attempt(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Attempt:
+    return _Attempt(kwargs["options"] if "options" in kwargs else args[1])
+
+
+def _failed(runtime: Runtime, attempt: _Attempt | None, error: BaseException) -> None:
+    known = attempt.known if attempt is not None else None
+    if known is not None and not known.done:
+        known.done = True
+        observe_failure(runtime, known.request, error)
+
+
+def _wrap_build_request(provider: str) -> Callable[[Runtime], Wrapper]:
+    """``BaseClient._build_request``: the body as it is sent. Called again for each retry."""
+
+    def wrap(runtime: Runtime) -> Wrapper:
+        def build_request(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            request = wrapped(*args, **kwargs)
+            options = kwargs["options"] if "options" in kwargs else args[0]
+            guarded("build_request", _note_request, runtime, provider, instance, options, request)
+            return request
+
+        return build_request
+
+    return wrap
+
+
+def _note_request(runtime: Runtime, provider: str, client: Any, options: Any, sent: Any) -> None:
+    attempt = _attempt.get()
+    path = (attempt.path if attempt is not None else "") or str(field(options, "url") or "")
+    found = _protocol(path) or _protocol(str(field(options, "url") or ""))
+    if found is None:
+        return
+    protocol, resumes = found
+    reads = str(field(options, "method") or "").lower() == "get"
+    if not reads and resumes is not None:
+        return  # an action on a response, such as cancelling it
+    if attempt is not None and attempt.known is not None:
+        known = attempt.known  # a retry: the same request, and the same results in it
+    else:
+        body = field(options, "json_data")
+        read = protocol.read(body if isinstance(body, Mapping) else {})
+        known = _Known(
+            protocol,
+            Request(
+                _provider(provider, client),
+                read.model or (attempt.model if attempt is not None else None),
+                read.tools,
+                read.results,
+                read.carried,
+                read.continues,
+                resumes if reads else None,
+            ),
+        )
+        runtime.request(known.request)
+        if attempt is not None:
+            attempt.known = known
+    sent.extensions[_EXTENSION] = known
+
+
+def _protocol(path: str) -> tuple[_Protocol, str | None] | None:
+    bare = path.partition("?")[0].rstrip("/")
+    for pattern, protocol in _PATHS:
+        match = pattern.search(bare)
+        if match is not None:
+            return protocol, match.groupdict().get("resumes")
+    return None
+
+
+def _provider(sdk: str, client: Any) -> str:
+    name = type(client).__name__.removeprefix("Async")
+    for prefix, provider in _PROVIDERS.items():
+        if name.startswith(prefix):
+            return provider
+    if sdk == "openai":
+        host = str(getattr(getattr(client, "base_url", None), "host", ""))
+        for suffix, provider in _HOSTS:
+            if host == suffix or host.endswith("." + suffix):
+                return provider
+    return sdk
+
+
+# ---- streams --------------------------------------------------------------------------------------------------------
+
+
+def _wrap_stream(provider: str) -> Callable[[Runtime], Wrapper]:
+    """``Stream.__stream__``."""
+    return lambda runtime: _stream_wrapper(runtime, provider, drive)
+
+
+def _wrap_async_stream(provider: str) -> Callable[[Runtime], Wrapper]:
+    """``AsyncStream.__stream__``."""
+    return lambda runtime: _stream_wrapper(runtime, provider, adrive)
+
+
+def _stream_wrapper(runtime: Runtime, provider: str, drive_it: Callable[[Source, Myself], Any]) -> Wrapper:
+    def stream(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        itself: list[Callable[[], Any]] = []
+
+        def myself() -> Any:
+            return itself[0]() if itself else None
+
+        def source() -> tuple[Any, Observation | None]:
+            held = _detached(instance)
+            observation = guarded("begin", _begin, runtime, provider, held, myself)
+            return wrapped.__func__(held), observation
+
+        generator = drive_it(source, myself)
+        itself.append(weakref.ref(generator))
+        return generator
+
+    return stream
+
+
+def _detached(stream: Any) -> Any:
+    """A copy of the stream that does not hold its own iterator.
+
+    The SDK's generator holds the stream it reads, and most versions' streams hold that generator. Of such a cycle only
+    the collector would ever tell us that the app has left.
+    """
+    held = vars(stream)
+    if "_iterator" not in held:
+        return stream
+    detached = copy.copy(stream)
+    del detached.__dict__["_iterator"]
+    return detached
+
+
+def _begin(runtime: Runtime, provider: str, stream: Any, myself: Myself) -> Observation | None:
+    response = field(stream, "response")
+    known = _known(response)
+    if known is None:
+        protocol = _by_event_type(field(stream, "_cast_to"))
+        if protocol is None:
+            return None
+        known = _Known(protocol, Request(_provider(provider, field(stream, "_client"))))
+    known.done = True
+    observation = Observation(runtime, known.request, known.protocol.wire)
+    guarded("close_hook", _watch_close, response, observation, myself)
+    return observation
+
+
+def _known(response: Any) -> _Known | None:
+    try:
+        known = response.request.extensions.get(_EXTENSION)
+    except (AttributeError, RuntimeError):  # a response that was made without a request
+        return None
+    return known if isinstance(known, _Known) else None
+
+
+def _by_event_type(cast_to: object) -> _Protocol | None:
+    """By the type of a stream's events, where nothing is known of its request."""
+    described = repr(cast_to)
+    return next((protocol for mark, protocol in _EVENT_TYPES if mark in described), None)
+
+
+_EVENT_TYPES: Final = (
+    ("RawMessage", _ANTHROPIC),
+    ("ChatCompletionChunk", _CHAT),
+    ("ResponseCreatedEvent", _RESPONSES),
+    ("ThreadRunStepDelta", _ASSISTANTS),
+)
+
+
+def _watch_close(response: Any, observation: Observation, myself: Myself) -> None:
+    """Learn at once when the app closes the response: every way of leaving a stream or a helper early ends there.
+
+    The SDK closes it too, at the end of the body: then the generator is running, and knows better how it ended.
+    Set on this one object, and taken off when the stream has ended.
+    """
+    reference = weakref.ref(response)
+    own = vars(response)
+    watched = {}
+    for name in ("close", "aclose"):
+        before = own.get(name)
+        original = before if before is not None else getattr(type(response), name, None)
+        if original is None:
+            continue
+        watched[name] = own[name] = _watching(original, before is not None, reference, observation, myself)
+
+    def unwatch() -> None:
+        alive = reference()
+        for name, watcher in watched.items():
+            if alive is not None and vars(alive).get(name) is watcher:
+                del vars(alive)[name]
+
+    observation.at_end(unwatch)
+
+
+def _watching(
+    original: Callable[..., Any], bound: bool, reference: Callable[[], Any], observation: Observation, myself: Myself
+) -> Callable[..., Any]:
+    def close(*args: Any, **kwargs: Any) -> Any:
+        guarded("close", _closed, observation, myself)
+        return original(*args, **kwargs) if bound else original(reference(), *args, **kwargs)
+
+    return close
+
+
+def _closed(observation: Observation, myself: Myself) -> None:
+    generator = myself()
+    if generator is not None and not (
+        getattr(generator, "gi_running", False) or getattr(generator, "ag_running", False)
+    ):
+        observation.closed()
+
+
+# ---- whole replies --------------------------------------------------------------------------------------------------
+
+
+def _wrap_parse(runtime: Runtime) -> Wrapper:
+    """``BaseAPIResponse._parse``: a reply that is not streamed, however the app asked for it."""
+
+    def parse(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        reply = wrapped(*args, **kwargs)
+        known = guarded("parse", _known, field(instance, "http_response"))
+        if known is not None and not known.done and not hasattr(reply, "__stream__"):
+            known.done = True
+            known.request.streaming = False
+            observe_reply(runtime, known.request, known.protocol.wire, reply)
+        return reply
+
+    return parse
+
+
+def _hook(sdk: str, distribution: str, provider: str, *, legacy_response: bool = False) -> Hook:
+    targets = [
+        Target(f"{sdk}._streaming", "Stream.__stream__", _wrap_stream(provider)),
+        Target(f"{sdk}._streaming", "AsyncStream.__stream__", _wrap_async_stream(provider)),
+        Target(f"{sdk}._base_client", "BaseClient._build_request", _wrap_build_request(provider)),
+        Target(f"{sdk}._base_client", "SyncAPIClient.request", _wrap_request),
+        Target(f"{sdk}._base_client", "AsyncAPIClient.request", _wrap_async_request),
+        Target(f"{sdk}._response", "BaseAPIResponse._parse", _wrap_parse),
+    ]
+    if legacy_response:
+        targets.append(Target(f"{sdk}._legacy_response", "LegacyAPIResponse._parse", _wrap_parse, optional=True))
+    return Hook(sdk, distribution, targets)
+
+
+HOOKS: Final = (
+    _hook("anthropic", "anthropic", "anthropic", legacy_response=True),
+    _hook("openai", "openai", "openai", legacy_response=True),
+    _hook("groq", "groq", "groq"),
+    _hook("together", "together", "together_ai"),
+    _hook("cerebras.cloud.sdk", "cerebras-cloud-sdk", "cerebras"),
+)

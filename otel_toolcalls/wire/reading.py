@@ -1,0 +1,64 @@
+"""Reading fields of events and request bodies, which may be objects or mappings, and may lack or null anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["as_json", "clean", "field", "items", "names", "since_last_reply"]
+
+_ABSENT_IDS = frozenset({"", "null"})
+
+
+def field(holder: Any, name: str) -> Any:
+    """``holder.name`` or ``holder["name"]``; None where there is no such thing."""
+    if isinstance(holder, Mapping):
+        return holder.get(name)
+    return getattr(holder, name, None)
+
+
+def clean(text: object) -> str | None:
+    """An id or a name as sent; None for what counts as absent (``""``, the literal ``"null"``, anything but text)."""
+    return text if isinstance(text, str) and text not in _ABSENT_IDS else None
+
+
+def items(value: Any) -> Sequence[Any]:
+    """The elements of a list or tuple; nothing for anything else, a one-shot iterable above all."""
+    return value if isinstance(value, (list, tuple)) else ()
+
+
+def as_json(value: object) -> str:
+    """A whole value as text; text stays as it is, None is none."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    dump = getattr(value, "model_dump", None)
+    return json.dumps(dump(mode="json") if callable(dump) else value, default=str, ensure_ascii=False)
+
+
+def names(tools: Any) -> frozenset[str]:
+    """Names in a request's tool list, in whichever of the shapes in use: a name, a function's name, a bare type."""
+    found = set()
+    for tool in items(tools):
+        name = clean(field(tool, "name"))
+        for nested in ("function", "custom"):
+            name = name or clean(field(field(tool, nested), "name"))
+        name = name or clean(field(tool, "type"))
+        if name:
+            found.add(name)
+    return frozenset(found)
+
+
+def since_last_reply(messages: Any, is_reply: Any) -> tuple[list[Any], Any]:
+    """The messages after the model's last reply, in order, and that reply (None where there is none).
+
+    Read from the end, so that a long history costs nothing.
+    """
+    tail: list[Any] = []
+    for message in reversed(items(messages)):
+        if is_reply(message):
+            return tail[::-1], message
+        tail.append(message)
+    return tail[::-1], None
