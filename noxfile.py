@@ -1,0 +1,77 @@
+"""The test matrix: oldest, middle and newest SDKs on the oldest and the newest Python that is present.
+
+``make test-matrix`` runs it all; ``nox --list`` shows the sessions; ``nox -s 'tests(oldest, python3.10)'`` runs one.
+The newest sessions take what the package index has today, on purpose: ``make test`` runs on the lock, so what only
+fails here was broken by a release.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">= 2025.2.9"
+nox.options.default_venv_backend = "uv"
+nox.options.reuse_venv = "yes"
+nox.options.error_on_missing_interpreters = True
+
+PROJECT = nox.project.load_toml("pyproject.toml")
+PYTEST_GROUP = nox.project.dependency_groups(PROJECT, "pytest")
+OLDEST_SUPPORTED = tuple(int(part) for part in PROJECT["project"]["requires-python"].removeprefix(">=").split("."))
+
+FAST = ("tests", "-m", "not slow and not e2e")
+
+# The SDKs of 2024 pass `proxies=` to httpx, which 0.28 removed.
+OLD_HTTPX = "httpx < 0.28"
+SDKS = {
+    "oldest": ("anthropic == 0.39.0", "openai == 1.50.0", OLD_HTTPX),
+    "middle": ("anthropic == 0.60.0", "openai == 2.0.0"),
+    "newest": ("anthropic[bedrock,vertex]", "openai[realtime]"),
+    "compatible": ("groq", "together", "cerebras-cloud-sdk"),
+}
+
+
+def candidates() -> list[Path]:
+    """Executables that may be a Python: this one, those on PATH, and pyenv's, whose shims run only the selected one."""
+    found = [Path(sys.executable)]
+    for minor in range(OLDEST_SUPPORTED[1], OLDEST_SUPPORTED[1] + 10):
+        on_path = shutil.which(f"python{OLDEST_SUPPORTED[0]}.{minor}")
+        found += [Path(on_path)] if on_path else []
+    if pyenv := shutil.which("pyenv"):
+        root = subprocess.run([pyenv, "root"], capture_output=True, text=True, check=True).stdout.strip()
+        found += sorted(Path(root, "versions").glob("*/bin/python"))
+    return found
+
+
+def present_pythons() -> dict[tuple[int, int], str]:
+    """Version → executable of each supported Python that runs here."""
+    query = "import sys; print(*sys.version_info[:2]); print(sys.base_prefix == sys.prefix)"
+    pythons: dict[tuple[int, int], str] = {}
+    for executable in candidates():
+        answer = subprocess.run([executable, "-c", query], capture_output=True, text=True, check=False)
+        if answer.returncode == 0:
+            major, minor, is_base = answer.stdout.split()
+            version = (int(major), int(minor))
+            if version >= OLDEST_SUPPORTED and (version not in pythons or is_base == "True"):
+                pythons[version] = str(executable)
+    return pythons
+
+
+def oldest_and_newest() -> list[nox.param]:
+    """The edges of what is present, as parameters of a session; one where there is only one."""
+    present = present_pythons()
+    edges = sorted({min(present), max(present)})
+    return [nox.param(present[version], id="python{}.{}".format(*version)) for version in edges]
+
+
+@nox.session
+@nox.parametrize("python", oldest_and_newest())
+@nox.parametrize("sdks", [nox.param(requirements, id=name) for name, requirements in SDKS.items()])
+def tests(session: nox.Session, sdks: tuple[str, ...]) -> None:
+    """Run the fast tests with one set of SDKs; what needs another package skips itself."""
+    session.install("--upgrade", "-e", ".[cli]", *PYTEST_GROUP, *sdks)
+    session.run("python", "-m", "pytest", *FAST, *session.posargs)
