@@ -28,12 +28,18 @@ class BuildError(Exception):
     """The program cannot be built here; the text says why and what to do."""
 
 
+class GoMissingError(BuildError):
+    """There is no Go here."""
+
+
 def find_go() -> str:
-    """The ``go`` command."""
+    """The path of the ``go`` command."""
     places = [os.environ.get("PATH", ""), str(Path(os.environ.get("GOROOT", "/usr/local/go"), "bin"))]
     go = shutil.which("go", path=os.pathsep.join(places))
     if go is None:
-        raise BuildError("Go is not installed (looked on PATH and in /usr/local/go): see https://go.dev/doc/install")
+        raise GoMissingError(
+            "Go is not installed (looked on PATH and in /usr/local/go): see https://go.dev/doc/install"
+        )
     return go
 
 
