@@ -61,6 +61,8 @@ DISPATCH_COUNT: Final = "otel_toolcalls.dispatch.count"
 """How often the call has been dispatched so far, where it is more than once."""
 DISPATCH_LATE: Final = "otel_toolcalls.dispatch.late"
 """True when the call had been judged lost before this dispatch."""
+DISPATCH_AMBIGUOUS: Final = "otel_toolcalls.dispatch.ambiguous"
+"""True when another announced call fitted as well, or the match is by name and order alone."""
 SETTLED_BY: Final = "otel_toolcalls.settled.by"
 UNDISPATCHED_REASON: Final = "otel_toolcalls.undispatched.reason"
 ACKNOWLEDGED_BY: Final = "otel_toolcalls.acknowledged.by"
@@ -68,6 +70,8 @@ LINK_TYPE: Final = "otel_toolcalls.link.type"
 VIOLATION_KIND: Final = "otel_toolcalls.violation.kind"
 ERROR_WHERE: Final = "otel_toolcalls.error.where"
 
+TURN_ABANDONED: Final = "turn_abandoned"
+"""Who acknowledges the completed calls of a turn that was abandoned: they are not followed."""
 LINK_ANNOUNCED_BY: Final = "announced_by"
 LINK_ANSWERS: Final = "answers"
 
@@ -200,6 +204,8 @@ class LostReason(str, Enum):
     TURN_ANSWERED_WITHOUT = "turn_answered_without"
     SHUTDOWN = "shutdown"
     PROCESS_LOST = "process_lost"
+    EVICTED = "evicted"
+    """It had to go to keep the ledger within its bounds."""
 
 
 FINISH_LIMITS: Final[dict[str, str]] = {

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from opentelemetry._logs import LoggerProvider
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type: ignore[attr-defined]
 from opentelemetry.metrics import MeterProvider
-from opentelemetry.trace import TracerProvider
+from opentelemetry.trace import TracerProvider, get_tracer_provider
 
 from otel_toolcalls import config, guard
+from otel_toolcalls.dispatch import ExecutionAdopter, activate
 from otel_toolcalls.hooks import stainless
 from otel_toolcalls.hooks.observation import collector
 from otel_toolcalls.hooks.patching import Fact, Hook, Patches
+from otel_toolcalls.ledger import Entry
+from otel_toolcalls.ledger.account import MemoryAccount
+from otel_toolcalls.ledger.book import Ledger
 from otel_toolcalls.runtime import Runtime
 from otel_toolcalls.telemetry import Telemetry
+from otel_toolcalls.worker import Worker
 
-__all__ = ["ToolCallsInstrumentor", "instrument", "report", "shutdown", "uninstrument"]
+__all__ = ["ToolCallsInstrumentor", "instrument", "pending", "report", "shutdown", "uninstrument"]
 
 _HOOKS: tuple[Hook, ...] = stainless.HOOKS
 
@@ -27,8 +32,50 @@ class _Installation:
     """One ``instrument()``."""
 
     def __init__(self, settings: config.Settings, telemetry: Telemetry) -> None:
-        self.runtime = Runtime(settings, (telemetry,), (telemetry,), telemetry.provider)
+        self._telemetry = telemetry
+        self._worker = Worker(self._tick)
+        self.ledger = _ledger(settings, telemetry, self._worker)
+        self.runtime = Runtime(settings, telemetry, self.ledger, self._worker, self.watch_providers)
         self.patches = Patches(_HOOKS, self.runtime)
+        self._watched: list[object] = []
+        self._adopters: list[ExecutionAdopter] = []
+
+    def start(self) -> None:
+        guard.listen(self._telemetry.internal_error)
+        activate(self.ledger, self._telemetry)
+        collector.watch()
+        self.watch_providers()
+        self.patches.apply()
+
+    def stop(self) -> None:
+        self.patches.undo()
+        collector.unwatch()
+        activate(None, None)
+        for adopter in self._adopters:
+            adopter.retire()
+        self.runtime.retire()
+
+    def watch_providers(self) -> None:
+        """Take other libraries' executions from the provider in use and the global one, which may come late."""
+        if self.ledger is None:
+            return
+        for provider in (self._telemetry.provider(), get_tracer_provider()):
+            add = getattr(provider, "add_span_processor", None)
+            if add is not None and not any(provider is watched for watched in self._watched):
+                self._watched.append(provider)
+                adopter = ExecutionAdopter(self.ledger, self._telemetry)
+                self._adopters.append(adopter)
+                add(adopter)
+
+    def _tick(self) -> float | None:
+        return self.ledger.tick() if self.ledger is not None else None
+
+
+def _ledger(settings: config.Settings, telemetry: Telemetry, worker: Worker) -> Ledger | None:
+    if settings.ledger == "none":
+        return None
+    account = MemoryAccount(settings.ledger_capacity, telemetry.lost, worker.wake)
+    return Ledger(settings, account, telemetry)
 
 
 _lock = threading.Lock()
@@ -50,19 +97,15 @@ class ToolCallsInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # its base
         providers = {name: kwargs.pop(name, None) for name in ("tracer_provider", "meter_provider", "logger_provider")}
         settings = config.resolve(kwargs)
         with _lock:
-            telemetry = Telemetry(settings, **providers)
-            guard.listen(telemetry.internal_error)
-            _current = _Installation(settings, telemetry)
-            collector.watch()
-            _current.patches.apply()
+            _current = _Installation(settings, Telemetry(settings, **providers))
+            _current.start()
 
     def _uninstrument(self, **kwargs: Any) -> None:
         global _current
         with _lock:
             if _current is not None:
-                _current.patches.undo()
+                _current.stop()
                 _current = None
-            collector.unwatch()
 
 
 def instrument(
@@ -94,10 +137,19 @@ def uninstrument() -> None:
 
 
 def shutdown() -> None:
-    """End each open turn, as interpreter exit would; for processes that end by a signal, which runs no ``atexit``."""
+    """End each open turn and judge each call that waits, as interpreter exit would.
+
+    For processes that end by a signal, which runs no ``atexit``.
+    """
     installation = _current
     if installation is not None:
         installation.runtime.shutdown()
+
+
+def pending() -> Sequence[Entry]:
+    """The completed calls that wait for their dispatch, oldest first."""
+    installation = _current
+    return installation.ledger.pending() if installation is not None and installation.ledger is not None else ()
 
 
 def report() -> list[Fact]:

@@ -8,55 +8,44 @@ from __future__ import annotations
 
 import atexit
 import os
-import queue
 import sys
-import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FrameType
-from typing import Protocol
 
 from otel_toolcalls.config import Settings
 from otel_toolcalls.conventions import ErrorType
 from otel_toolcalls.guard import guarded
+from otel_toolcalls.ledger.book import Ledger
+from otel_toolcalls.telemetry import Telemetry
 from otel_toolcalls.turn import Observer, Replays, Request, Turn
+from otel_toolcalls.worker import Worker
 
-__all__ = ["Facts", "Runtime"]
-
-
-class Facts(Protocol):
-    """Who hears of requests, beside of turns."""
-
-    def request(self, request: Request) -> None:
-        """A request is about to be sent."""
-
-    def begun(self, turn: Turn) -> None:
-        """Its response begins."""
+__all__ = ["Runtime"]
 
 
 class Runtime:
     """Makes turns, and ends those that nobody else ends."""
 
     def __init__(
-        self,
-        settings: Settings,
-        observers: tuple[Observer, ...],
-        facts: tuple[Facts, ...],
-        provider: Callable[[], object] = lambda: None,
+        self, settings: Settings, telemetry: Telemetry, ledger: Ledger | None, worker: Worker, arm: Callable[[], object]
     ) -> None:
         self.settings = settings
-        self._provider = provider
-        self._observers = observers
-        self._facts = facts
+        self._telemetry = telemetry
+        self._ledger = ledger
+        self._worker = worker
+        self._arm = arm
+        self._observers: tuple[Observer, ...] = (telemetry,) if ledger is None else (telemetry, ledger)
         self._replays = Replays()
         self._live: set[Turn] = set()
-        self._janitor = _Janitor()
         _runtimes.add(self)
 
     def request(self, request: Request) -> None:
         """A request is about to be sent."""
-        for facts in self._facts:
-            guarded("request", facts.request, request)
+        guarded("request", self._arm)
+        guarded("request", self._telemetry.request, request)
+        if self._ledger is not None and request.telemetry is not None:
+            guarded("request", self._ledger.request, request)
 
     def begin(self, request: Request) -> Turn:
         """A response begins."""
@@ -66,19 +55,18 @@ class Runtime:
             replays=self._replays,
             raise_violations=self.settings.on_violation == "raise",
         )
-        for facts in self._facts:
-            guarded("begun", facts.begun, turn)
+        guarded("begun", self._telemetry.begun, turn)
         self._live.add(turn)
-        _exit.arm(self._provider())
-        self._janitor.start()
+        _exit.arm(self._telemetry.provider())
+        self._worker.start()
         return turn
 
     def end(self, turn: Turn, error_type: str, *, late: bool = False, finalising: bool = False) -> None:
         """A response is over. ``finalising``: a finaliser found out, which may run anywhere; where it is not safe to
-        end the turn there, the janitor does."""
+        end the turn there, the worker does."""
         self._live.discard(turn)
         if finalising and _inside_telemetry():
-            self._janitor.take(lambda: guarded("end", self._end, turn, error_type, late))
+            self._worker.put(lambda: guarded("end", self._end, turn, error_type, late))
         else:
             guarded("end", self._end, turn, error_type, late)
 
@@ -87,62 +75,32 @@ class Runtime:
         turn.end(error_type, late=late)
 
     def shutdown(self) -> None:
-        """End each turn that is not over: its process ends."""
-        self._janitor.drain()
+        """The process ends: end each turn that is not over, and judge each call that waits."""
         while self._live:
             turn = self._live.pop()
             guarded("shutdown", self._end, turn, ErrorType.PROCESS_EXIT, True)
+        self._worker.stop(_LONGEST_SHUTDOWN)
+        if self._ledger is not None:
+            guarded("shutdown", self._ledger.close)
+        self._worker.restart()
 
-    def disown(self) -> None:
-        """This process was forked: its parent owns the streams that were open."""
+    def retire(self) -> None:
+        """Nothing more is observed: streams that are open finish as they began, calls that wait are let go."""
+        if self._ledger is not None:
+            guarded("retire", self._ledger.retire)
+
+    def forked(self) -> None:
+        """This process is a copy: its parent owns the streams that were open, and the calls that waited."""
         for turn in self._live:
             turn.disown()
         self._live = set()
-        self._janitor = _Janitor()
+        self._worker.forked()
+        if self._ledger is not None:
+            self._ledger.forked()
 
 
-class _Janitor:
-    """Ends turns that were found dead at a moment when ending them could deadlock.
-
-    The collector can run a finaliser inside any allocation, also one of the telemetry SDK that holds a lock. A daemon
-    thread of its own waits for those; ``SimpleQueue.put`` is safe in a finaliser.
-    """
-
-    def __init__(self) -> None:
-        self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-        self._started = False
-
-    def start(self) -> None:
-        if not self._started:
-            self._started = True
-            try:
-                name = "otel-toolcalls-janitor"
-                threading.Thread(target=self._run, args=(self._work,), name=name, daemon=True).start()
-            except RuntimeError:  # the interpreter is going down: shutdown drains
-                self._started = False
-
-    def take(self, work: Callable[[], object]) -> None:
-        self._work.put(work)
-
-    def drain(self) -> None:
-        """Do here what waits."""
-        for work in _waiting(self._work):
-            work()
-
-    @staticmethod
-    def _run(work: queue.SimpleQueue[Callable[[], object]]) -> None:
-        while True:
-            work.get()()
-
-
-def _waiting(work: queue.SimpleQueue[Callable[[], object]]) -> Iterator[Callable[[], object]]:
-    while True:
-        try:
-            yield work.get_nowait()
-        except queue.Empty:
-            return
-
-
+_LONGEST_SHUTDOWN = 5.0
+"""Seconds that the end of the process waits for the worker."""
 _LOCKING = ("opentelemetry.sdk", "opentelemetry.exporter", "otel_toolcalls.", "logging", "grpc")
 
 
@@ -158,7 +116,6 @@ def _inside_telemetry() -> bool:
 
 
 _FINALISERS = frozenset({"otel_toolcalls.runtime", "otel_toolcalls.hooks.observation"})
-_runtimes: weakref.WeakSet[Runtime] = weakref.WeakSet()
 
 
 class _Exit:
@@ -176,6 +133,7 @@ class _Exit:
 
 
 _exit = _Exit()
+_runtimes: weakref.WeakSet[Runtime] = weakref.WeakSet()
 
 
 def _end_all() -> None:
@@ -185,7 +143,7 @@ def _end_all() -> None:
 
 def _after_fork() -> None:
     for runtime in list(_runtimes):
-        guarded("fork", runtime.disown)
+        guarded("fork", runtime.forked)
 
 
 if hasattr(os, "register_at_fork"):

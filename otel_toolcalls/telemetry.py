@@ -6,24 +6,40 @@ Metrics count from the facts and never from spans, so they do not depend on samp
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import time_ns
 from typing import Any
 
 from opentelemetry import context as otel_context
 from opentelemetry import metrics, trace
-from opentelemetry._logs import LoggerProvider, get_logger_provider
+from opentelemetry._logs import LoggerProvider, LogRecord, SeverityNumber, get_logger_provider
 from opentelemetry.context import Context
 from opentelemetry.metrics import MeterProvider
-from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, TracerProvider
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    TracerProvider,
+)
 
 from otel_toolcalls import conventions as c
 from otel_toolcalls._version import __version__
 from otel_toolcalls.accumulator import ProtocolError
 from otel_toolcalls.config import Settings
+from otel_toolcalls.ledger import Entry, Judged, Settlement, TraceRef
 from otel_toolcalls.turn import Call, Request, Turn
 
-__all__ = ["Answered", "RequestTelemetry", "Telemetry"]
+__all__ = ["RequestTelemetry", "Telemetry"]
+
+_BY_LIMIT = 256
+"""Characters of what `acknowledge(by=...)` was given."""
 
 _INFERENCE_OPERATIONS = frozenset({c.OP_CHAT, c.OP_GENERATE_CONTENT, "text_completion"})
 _INFERENCE_MARKS: Mapping[str, frozenset[object]] = {
@@ -36,24 +52,24 @@ _INFERENCE_MARKS: Mapping[str, frozenset[object]] = {
 """Attributes by which the instrumentations of the field mark the span of one response of a model."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """An announced call that a request carries the result of."""
-
-    key: str
-    call_id: str | None
-    span_context: SpanContext
-
-
 @dataclass(slots=True)
 class RequestTelemetry:
-    """What is kept between a request and its turn."""
+    """What is kept between a request and the end of its turn."""
 
     context: Context
-    adopted: bool = False
-    """Another library's span stands for this response."""
+    adopted: Span | None = None
+    """Another library's span that stands for this response."""
     links: list[Link] = field(default_factory=list)
     answered: int = 0
+    parties: int = 1
+    """How many have to arrive before the turn's span ends: the turn, and each answer that is still being looked up."""
+    arrivals: Iterator[int] = field(default_factory=itertools.count)
+    end: Callable[[], None] | None = None
+
+    def arrive(self) -> None:
+        """One is there; the last one ends the turn's span. Atomic without a lock."""
+        if next(self.arrivals) == self.parties - 1 and self.end is not None:
+            self.end()
 
 
 class Telemetry:
@@ -82,6 +98,13 @@ class Telemetry:
         self._duration = seconds(c.ANNOUNCE_DURATION, "From the announcement of a call to its end")
         self._size = meter.create_histogram(c.ARGUMENTS_SIZE_METRIC, "By", "Size of the arguments of a call")
         self._inference = seconds(c.INFERENCE_DURATION, "From the request to the end of the response")
+        self._execution = seconds(c.EXECUTE_TOOL_DURATION, "While the body of a tool runs")
+        self._dispatched = meter.create_counter(c.DISPATCHED_CALLS, "{tool_call}", "Tool calls that began to run")
+        self._delay = seconds(c.DISPATCH_DELAY_METRIC, "From a call's completion to its dispatch", c.DELAY_BUCKETS)
+        self._settled = meter.create_counter(c.SETTLED_CALLS, "{tool_call}", "Completed calls that wait no more")
+        self._undispatched = meter.create_counter(c.UNDISPATCHED_CALLS, "{tool_call}", "Completed calls judged lost")
+        self._pending = meter.create_up_down_counter(c.PENDING_CALLS, "{tool_call}", "Completed calls that wait")
+        self._lost_series: set[str] = set()
         self._first_chunk = seconds(c.TIME_TO_FIRST_CHUNK, "From the request to the first event of the response")
 
     def provider(self) -> object:
@@ -90,22 +113,28 @@ class Telemetry:
 
     # ---- requests ---------------------------------------------------------------------------------------------------
 
-    def request(self, request: Request, answered: Sequence[Answered] = ()) -> None:
-        """A request is about to be sent: note where its turn belongs and which calls it answers."""
+    def request(self, request: Request) -> None:
+        """A request is about to be sent: note where its turn belongs."""
         current = otel_context.get_current()
-        inference = trace.get_current_span(current)
-        kept = RequestTelemetry(current, adopted=_is_inference(inference), answered=len(answered))
-        for call in answered:
-            if not call.span_context.is_valid:
-                continue
-            attributes = {c.LINK_TYPE: c.LINK_ANSWERS, c.CALL_KEY: call.key}
-            if call.call_id is not None:
-                attributes[c.TOOL_CALL_ID] = call.call_id
-            if kept.adopted and self._settings.turn_span != "always":
-                inference.add_link(call.span_context, attributes)
+        span = trace.get_current_span(current)
+        adopted = span if self._settings.turn_span != "always" and _is_inference(span) else None
+        request.telemetry = RequestTelemetry(current, adopted)
+        request.trace_id = span.get_span_context().trace_id
+
+    def answers_expected(self, request: Request, count: int) -> None:
+        kept: RequestTelemetry = request.telemetry
+        kept.parties += count
+
+    def answered(self, request: Request, entry: Entry | None) -> None:
+        kept: RequestTelemetry = request.telemetry
+        if entry is not None:
+            kept.answered += 1
+            attributes = _call_attributes(entry) | {c.LINK_TYPE: c.LINK_ANSWERS}
+            if kept.adopted is not None:
+                kept.adopted.add_link(_span_context(entry.trace), attributes)
             else:
-                kept.links.append(Link(call.span_context, attributes))
-        request.telemetry = kept
+                kept.links.append(Link(_span_context(entry.trace), attributes))
+        kept.arrive()
 
     # ---- facts of a turn --------------------------------------------------------------------------------------------
 
@@ -116,7 +145,7 @@ class Telemetry:
             self.request(request)
         kept: RequestTelemetry = request.telemetry
         mode = self._settings.turn_span
-        if mode == "never" or (mode == "auto" and kept.adopted):
+        if mode == "never" or kept.adopted is not None:
             turn.span = _Parent(None, kept.context)
             return
         attributes = {c.OPERATION_NAME: request.operation, c.PROVIDER_NAME: request.provider}
@@ -127,7 +156,6 @@ class Telemetry:
             context=kept.context,
             kind=SpanKind.CLIENT,
             attributes=attributes,
-            links=kept.links,
             start_time=turn.clock.wall(request.sent_ns),
         )
         turn.span = _Parent(span, trace.set_span_in_context(span, kept.context))
@@ -181,7 +209,13 @@ class Telemetry:
         parent: _Parent | None = turn.span
         if parent is None or parent.span is None:
             return
-        span = parent.span
+        span, kept = parent.span, turn.request.telemetry
+        kept.end = lambda: self._end_turn(turn, span, kept)
+        kept.arrive()
+
+    def _end_turn(self, turn: Turn, span: Span, kept: RequestTelemetry) -> None:
+        for link in kept.links:
+            span.add_link(link.context, link.attributes)
         attributes: dict[str, Any] = {
             c.TURN_ANNOUNCED: turn.announced,
             c.TURN_COMPLETED: turn.completed,
@@ -192,7 +226,7 @@ class Telemetry:
             c.RESPONSE_MODEL: turn.response_model,
             c.RESPONSE_FINISH_REASONS: turn.finish_reasons,
             c.TURN_ANOMALIES: turn.anomalies,
-            c.TURN_ANSWERED: turn.request.telemetry.answered,
+            c.TURN_ANSWERED: kept.answered,
             c.ERROR_TYPE: turn.error_type,
         }
         attributes.update((name, value) for name, value in optional.items() if value)
@@ -232,6 +266,155 @@ class Telemetry:
     def internal_error(self, where: str) -> None:
         """An error of ours was caught at ``where``."""
         self._internal.add(1, {c.ERROR_WHERE: where})
+
+    # ---- facts of the ledger ----------------------------------------------------------------------------------------
+
+    def trace_of(self, call: Call) -> TraceRef:
+        """The span of an announced call."""
+        span: Span = call.span
+        context = span.get_span_context()
+        return TraceRef(context.trace_id, context.span_id, int(context.trace_flags))
+
+    def waits(self, entry: Entry) -> None:
+        if entry.tool not in self._lost_series:
+            # A rate over a series that begins at 1 misses its first loss, so each begins at 0.
+            self._lost_series.add(entry.tool)
+            for reason in c.LostReason:
+                self._undispatched.add(0, {c.TOOL_NAME: entry.tool, c.UNDISPATCHED_REASON: reason.value})
+        self._pending.add(1, {c.TOOL_NAME: entry.tool})
+
+    def settled(self, entry: Entry, by: c.SettledBy, *, waited: bool = True) -> None:
+        self._settled.add(1, {c.TOOL_NAME: entry.tool, c.SETTLED_BY: by.value})
+        if waited:
+            self._pending.add(-1, {c.TOOL_NAME: entry.tool})
+
+    def dropped(self, entry: Entry) -> None:
+        """Its turn was abandoned: nobody is to be alerted, and the trace says why."""
+        self.settled(entry, c.SettledBy.EXEMPT)
+        self.acknowledged(entry, entry.call_id, entry.name, c.TURN_ABANDONED, Context(), time_ns())
+
+    def lost(self, judged: Judged) -> None:
+        entry, reason = judged.entry, judged.reason
+        self._undispatched.add(1, {c.TOOL_NAME: entry.tool, c.UNDISPATCHED_REASON: reason.value})
+        self._pending.add(-1, {c.TOOL_NAME: entry.tool})
+        announced = _context_of(entry.trace)
+        attributes = _entry_attributes(entry) | {
+            c.UNDISPATCHED_REASON: reason.value,
+            c.ERROR_TYPE: c.ErrorType.UNDISPATCHED,
+        }
+        start, end = int(entry.completed_at * 1e9), int(max(judged.at, entry.completed_at) * 1e9)
+        span = self._tracer.start_span(
+            _span_name(c.OP_AWAIT, entry.name),
+            context=announced,
+            attributes={c.OPERATION_NAME: c.OP_AWAIT, **attributes},
+            start_time=start,
+        )
+        span.set_status(Status(StatusCode.ERROR, f"announced and never dispatched ({reason.value})"))
+        span.end(end)
+        self._logger.emit(
+            LogRecord(
+                timestamp=end,
+                context=announced,
+                severity_number=SeverityNumber.WARN,
+                severity_text="WARN",
+                body=f"tool call {entry.name} was announced and never dispatched ({reason.value})",
+                attributes=attributes,
+                event_name=c.EVENT_UNDISPATCHED,
+            )
+        )
+
+    def acknowledged(
+        self,
+        entry: Entry | None,
+        call_id: str | None,
+        name: str | None,
+        by: str,
+        current: Context,
+        at_ns: int,
+    ) -> None:
+        """Somebody says that a call runs elsewhere; ``current`` is the context in which that was said."""
+        attributes: dict[str, Any] = {c.OPERATION_NAME: c.OP_ACKNOWLEDGE, c.ACKNOWLEDGED_BY: by[:_BY_LIMIT]}
+        attributes.update(_entry_attributes(entry) if entry is not None else _named(name, call_id))
+        context, links = self.belongs(entry, current)
+        span = self._tracer.start_span(
+            _span_name(c.OP_ACKNOWLEDGE, entry.name if entry is not None else name),
+            context=context,
+            attributes=attributes,
+            links=links,
+            start_time=at_ns,
+        )
+        span.end(at_ns)
+
+    def belongs(self, entry: Entry | None, current: Context) -> tuple[Context, list[Link]]:
+        """Where the span of something that happens to a call goes: under the current span with a link to the call, or
+        where there is none under the call itself."""
+        if entry is None or not entry.trace.span_id:
+            return current, []
+        if not trace.get_current_span(current).get_span_context().is_valid:
+            return _context_of(entry.trace), []
+        return current, [Link(_span_context(entry.trace), self.announced_by(entry))]
+
+    @staticmethod
+    def announced_by(entry: Entry) -> dict[str, str]:
+        """Attributes of a link to the call."""
+        return _call_attributes(entry) | {c.LINK_TYPE: c.LINK_ANNOUNCED_BY}
+
+    # ---- executions -------------------------------------------------------------------------------------------------
+
+    def execution(self, entry: Entry | None, call_id: str | None, name: str | None, tool_type: str) -> Span:
+        """The span of a tool's body, which is about to run."""
+        attributes: dict[str, Any] = {c.OPERATION_NAME: c.OP_EXECUTE, c.TOOL_TYPE: tool_type}
+        attributes.update(_named(name or (entry.name if entry is not None else None), call_id))
+        if entry is not None:
+            attributes.update(_call_attributes(entry))
+        context, links = self.belongs(entry, otel_context.get_current())
+        return self._tracer.start_span(
+            _span_name(c.OP_EXECUTE, attributes.get(c.TOOL_NAME)),
+            context=context,
+            attributes=attributes,
+            links=links,
+        )
+
+    def dispatched(self, span: Span | None, settlement: Settlement | None, at: float, *, linked: bool) -> None:
+        """A dispatch met this in the ledger. ``linked``: the span knows its call already."""
+        match = c.Match.UNMATCHED
+        attributes: dict[str, Any] = {}
+        if settlement is not None:
+            entry = settlement.entry
+            match = c.Match.DUPLICATE if settlement.dispatches > 1 else c.Match.MATCHED
+            delay = max(0.0, at - entry.completed_at)
+            attributes = {c.DISPATCH_DELAY: delay, c.CALL_KEY: entry.key}
+            if settlement.dispatches > 1:
+                attributes[c.DISPATCH_COUNT] = settlement.dispatches
+            if settlement.lost is not None:
+                attributes[c.DISPATCH_LATE] = True
+            if settlement.ambiguous:
+                attributes[c.DISPATCH_AMBIGUOUS] = True
+            self._delay.record(delay, {c.TOOL_NAME: entry.tool})
+            if span is not None and not linked and entry.trace.span_id:
+                span.add_link(_span_context(entry.trace), self.announced_by(entry))
+        tool = settlement.entry.tool if settlement is not None else c.OTHER_TOOL
+        self._dispatched.add(1, {c.TOOL_NAME: tool, c.DISPATCH_MATCH: match.value})
+        if span is not None:
+            span.set_attributes({**attributes, c.DISPATCH_MATCH: match.value})
+
+    def executed(self, span: Span, seconds: float, error_type: str | None, end_ns: int) -> None:
+        """The tool's body is over."""
+        attributes = getattr(span, "attributes", None) or {}
+        measured = {c.OPERATION_NAME: c.OP_EXECUTE}
+        if error_type is not None:
+            span.set_attribute(c.ERROR_TYPE, error_type)
+            span.set_status(Status(StatusCode.ERROR))
+            measured[c.ERROR_TYPE] = error_type
+        if attributes.get(c.TOOL_NAME):
+            measured[c.TOOL_NAME] = str(attributes[c.TOOL_NAME])
+        self._execution.record(seconds, measured)
+        span.end(end_ns)
+
+    def result(self, span: Span, tool: str, text: str) -> None:
+        """What the tool returned, where the settings let it leave."""
+        if self._settings.captures_on_spans:
+            span.set_attribute(c.TOOL_CALL_RESULT, self._content(tool, text)[0])
 
     # ---- inside -----------------------------------------------------------------------------------------------------
 
@@ -320,6 +503,34 @@ class _Parent:
 
 def _span_name(operation: str, tool: str | None) -> str:
     return f"{operation} {tool}" if tool else operation
+
+
+def _span_context(reference: TraceRef) -> SpanContext:
+    return SpanContext(reference.trace_id, reference.span_id, is_remote=True, trace_flags=TraceFlags(reference.flags))
+
+
+def _context_of(reference: TraceRef) -> Context:
+    return trace.set_span_in_context(NonRecordingSpan(_span_context(reference)), Context())
+
+
+def _named(name: str | None, call_id: str | None) -> dict[str, str]:
+    named = {c.TOOL_NAME: name, c.TOOL_CALL_ID: call_id}
+    return {attribute: value for attribute, value in named.items() if value is not None}
+
+
+def _call_attributes(entry: Entry) -> dict[str, str]:
+    """What identifies a call on a link or another span."""
+    return {c.CALL_KEY: entry.key} | ({c.TOOL_CALL_ID: entry.call_id} if entry.call_id is not None else {})
+
+
+def _entry_attributes(entry: Entry) -> dict[str, Any]:
+    """What one search over one span needs to know of the call."""
+    optional = {c.REQUEST_MODEL: entry.model, c.RESPONSE_ID: entry.response_id}
+    return (
+        _named(entry.name, entry.call_id)
+        | {c.CALL_KEY: entry.key, c.PROVIDER_NAME: entry.provider}
+        | {name: value for name, value in optional.items() if value is not None}
+    )
 
 
 def _is_inference(span: Span) -> bool:

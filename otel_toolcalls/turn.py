@@ -74,8 +74,8 @@ class Request:
     streaming: bool = True
     operation: str = "chat"
     sent_ns: int = field(default_factory=monotonic_ns)
-    parent: Any = None
-    """The context that was current when the request was sent; opaque here."""
+    trace_id: int = 0
+    """The trace that it belongs to; 0 where there is none."""
     telemetry: Any = None
     """What the telemetry keeps for this request; opaque here."""
 
@@ -395,6 +395,11 @@ class Turn:
     def over(self) -> bool:
         """The turn has ended."""
         return not self._open_end
+
+    @property
+    def choices(self) -> list[int]:
+        """Those that announced a call."""
+        return list(self._last)
 
     @property
     def finished(self) -> bool:

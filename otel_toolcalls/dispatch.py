@@ -1,0 +1,301 @@
+"""Knowing that a call runs: around the app's own code, and from other libraries' spans.
+
+``with dispatch(call_id):`` makes the execution's span and settles the call; ``acknowledge(call_id)`` settles one that
+runs elsewhere. :class:`ExecutionAdopter` takes any ``execute_tool`` span with a call id for a dispatch.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import inspect
+import json
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar, overload
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Span
+
+from otel_toolcalls import conventions as c
+from otel_toolcalls.guard import guarded
+from otel_toolcalls.ledger import Claim, Entry, Settlement
+from otel_toolcalls.ledger.book import Ledger
+from otel_toolcalls.telemetry import Telemetry
+from otel_toolcalls.turn import qualified_name
+
+__all__ = ["Dispatch", "Execution", "ExecutionAdopter", "acknowledge", "activate", "dispatch"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_ID_PARAMETERS = ("call_id", "tool_call_id", "tool_use_id")
+
+_active: list[tuple[Ledger, Telemetry]] = []
+
+
+def activate(ledger: Ledger | None, telemetry: Telemetry | None) -> None:
+    """Dispatches are accounted for here from now on; None for nowhere."""
+    _active[:] = [(ledger, telemetry)] if ledger is not None and telemetry is not None else []
+
+
+class Execution:
+    """One run of a tool's body."""
+
+    def __init__(self, call_id: str | None, name: str | None, tool_type: str) -> None:
+        self._call_id = call_id
+        self._name = name
+        self._tool_type = tool_type
+        self._span: Span | None = None
+        self._telemetry: Telemetry | None = None
+        self._started = 0.0
+        self._error_type: str | None = None
+        # Its end and what the ledger says may come in either order; the second of them ends the span.
+        self._missing = [self._end, self._end]
+        self._end_ns = 0
+        self._seconds = 0.0
+
+    def result(self, value: object) -> None:
+        """What the tool returned. Recorded only where capture of content is on."""
+        if self._span is not None and self._telemetry is not None:
+            text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+            guarded("dispatch.result", self._telemetry.result, self._span, self._name or "", text)
+
+    def fail(self, error_type: str) -> None:
+        """The tool failed without an exception, for ``error_type`` (a short word, of few different ones)."""
+        self._error_type = error_type
+
+    # ---- for dispatch -----------------------------------------------------------------------------------------------
+
+    def _begin(self) -> Context | None:
+        """Settle the call, and return the context for the body; None where nothing is accounted for."""
+        self._started = time.monotonic()
+        if not _active:
+            return None
+        ledger, telemetry = _active[0]
+        current = trace.get_current_span()
+        if _is_execution_of(current, self._call_id):
+            return None  # another library's span stands for this run, and its adopter has settled the call
+        at = time.time()
+        trace_id = current.get_span_context().trace_id
+        claim = Claim(c.SettledBy.DISPATCH, at, self._call_id, self._name, trace_id)
+        hint = guarded("dispatch.hint", ledger.hint, claim)
+        span = telemetry.execution(hint, self._call_id, self._name, self._tool_type)
+        self._span, self._telemetry = span, telemetry
+
+        def met(settlement: Settlement | None) -> None:
+            guarded("dispatched", _dispatched, telemetry, span, settlement, at, hint)
+            self._one_done()
+
+        ledger.claim(claim, met)
+        return trace.set_span_in_context(span)
+
+    def _finish(self, error: BaseException | None) -> None:
+        if error is not None and self._error_type is None:
+            self._error_type = qualified_name(error)
+        self._end_ns = time.time_ns()
+        self._seconds = time.monotonic() - self._started
+        self._one_done()
+
+    def _one_done(self) -> None:
+        try:
+            self._missing.pop()
+        except IndexError:
+            return
+        if not self._missing:
+            guarded("executed", self._end)
+
+    def _end(self) -> None:
+        if self._span is not None and self._telemetry is not None:
+            self._telemetry.executed(self._span, self._seconds, self._error_type, self._end_ns)
+
+
+def _dispatched(
+    telemetry: Telemetry, span: Span | None, settlement: Settlement | None, at: float, hint: Entry | None
+) -> None:
+    linked = hint is not None and settlement is not None and hint.key == settlement.entry.key
+    telemetry.dispatched(span, settlement, at, linked=linked)
+
+
+class Dispatch:
+    """What :func:`dispatch` returns: a context manager, sync and async, and a decorator."""
+
+    def __init__(self, call_id: str | None, name: str | None, tool_type: str, parameter: str | None) -> None:
+        self._call_id = call_id or None
+        self._name = name
+        self._tool_type = tool_type
+        self._parameter = parameter
+        self._execution: Execution | None = None
+        self._token: contextvars.Token[Context] | None = None
+        self._context: Context | None = None
+
+    def __enter__(self) -> Execution:
+        execution = self._execution = Execution(self._call_id, self._name, self._tool_type)
+        self._context = guarded("dispatch", execution._begin)
+        if self._context is not None:
+            self._token = otel_context.attach(self._context)
+        return execution
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # Where the block is left in another task or thread than it was entered in, what we attached is not there.
+        if self._token is not None and otel_context.get_current() is self._context:
+            otel_context.detach(self._token)
+        if self._execution is not None:
+            guarded("dispatch", self._execution._finish, error)
+
+    async def __aenter__(self) -> Execution:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, traceback)
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        signature = inspect.signature(function)
+        candidates = (self._parameter,) if self._parameter is not None else _ID_PARAMETERS
+        parameter = next((name for name in candidates if name in signature.parameters), None)
+        if parameter is None:
+            raise TypeError(
+                f"dispatch: {function.__qualname__} receives no call id: expected a parameter "
+                f"{' or '.join(str(name) for name in candidates)}; name yours with @dispatch(parameter=...)"
+            )
+        name = self._name or function.__name__
+
+        def run_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Dispatch:
+            bound = guarded("dispatch.bind", lambda: signature.bind_partial(*args, **kwargs))
+            call_id = bound.arguments.get(parameter) if bound is not None else None
+            return Dispatch(call_id if isinstance(call_id, str) else None, name, self._tool_type, None)
+
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def run_async(*args: Any, **kwargs: Any) -> Any:
+                with run_of(args, kwargs) as execution:
+                    value = await function(*args, **kwargs)
+                    execution.result(value)
+                    return value
+
+            return run_async  # type: ignore[return-value]
+
+        @functools.wraps(function)
+        def run(*args: P.args, **kwargs: P.kwargs) -> R:
+            with run_of(args, kwargs) as execution:
+                value = function(*args, **kwargs)
+                execution.result(value)
+                return value
+
+        return run
+
+
+@overload
+def dispatch(call_id: Callable[P, R], /) -> Callable[P, R]: ...
+@overload
+def dispatch(
+    call_id: str | None = None, *, name: str | None = None, tool_type: str = "function", parameter: str | None = None
+) -> Dispatch: ...
+def dispatch(
+    call_id: Any = None, *, name: str | None = None, tool_type: str = "function", parameter: str | None = None
+) -> Any:
+    """A tool's body runs: ``with dispatch(call_id, name=...) as execution:``, or ``async with``.
+
+    It makes the ``execute_tool`` span, linked to the announced call, and settles that call. Where ids are missing, the
+    call is found by name and order. An exception marks the span and goes on its way.
+
+    As a decorator, ``@dispatch`` or ``@dispatch(name=..., parameter=...)``, of a function (also a coroutine function)
+    that receives the call id: in ``parameter``, else in ``call_id``, ``tool_call_id`` or ``tool_use_id``.
+
+    It works from any thread or task. While nothing is instrumented it does nothing.
+    """
+    if callable(call_id):
+        return Dispatch(None, name, tool_type, parameter)(call_id)
+    return Dispatch(call_id, name, tool_type, parameter)
+
+
+def acknowledge(call_id: str | None, *, by: str, name: str | None = None) -> None:
+    """An announced call runs elsewhere (a browser, another service): follow it no longer.
+
+    ``by`` says where, in few words; it is recorded. Without an id the call is found by ``name`` and order.
+    """
+    if _active:
+        guarded("acknowledge", _acknowledge, *_active[0], call_id or None, by, name)
+
+
+def _acknowledge(ledger: Ledger, telemetry: Telemetry, call_id: str | None, by: str, name: str | None) -> None:
+    current, at_ns = otel_context.get_current(), time.time_ns()
+    trace_id = trace.get_current_span(current).get_span_context().trace_id
+
+    def met(settlement: Settlement | None) -> None:
+        entry = settlement.entry if settlement is not None else None
+        guarded("acknowledged", telemetry.acknowledged, entry, call_id, name, by, current, at_ns)
+
+    ledger.claim(Claim(c.SettledBy.ACKNOWLEDGE, at_ns / 1e9, call_id, name, trace_id), met)
+
+
+class ExecutionAdopter:
+    """A span processor: takes any ``execute_tool`` span with a call id, of whichever library, for a dispatch.
+
+    The call is linked where the span still records; ids that a library sets only later settle it when the span ends.
+    """
+
+    def __init__(self, ledger: Ledger, telemetry: Telemetry) -> None:
+        self._use: tuple[Ledger, Telemetry] | None = (ledger, telemetry)
+        self._settled: dict[int, None] = {}
+
+    def retire(self) -> None:
+        """A provider does not let go of a processor: from now on this one does nothing."""
+        self._use = None
+
+    def on_start(self, span: Any, parent_context: Context | None = None) -> None:
+        guarded("adopt", self._adopt, span, True)
+
+    def on_end(self, span: Any) -> None:
+        guarded("adopt", self._adopt, span, False)
+
+    def _on_ending(self, span: Any) -> None:
+        """Part of the interface since it was made; nothing to do."""
+
+    def shutdown(self) -> None:
+        """Part of the interface; nothing is held."""
+
+    def force_flush(self, timeout_millis: int = 30000) -> bool:
+        """Part of the interface; nothing is held."""
+        return True
+
+    def _adopt(self, span: Any, starting: bool) -> None:
+        if self._use is None:
+            return
+        ledger, telemetry = self._use
+        attributes = span.attributes
+        if not attributes or attributes.get(c.OPERATION_NAME) != c.OP_EXECUTE:
+            return
+        if getattr(span.instrumentation_scope, "name", None) == c.SCOPE:
+            return
+        call_id = attributes.get(c.TOOL_CALL_ID)
+        context = span.get_span_context()
+        if not starting and self._settled.pop(context.span_id, self) is None:
+            return
+        if not isinstance(call_id, str) or not call_id:
+            return
+        if starting:
+            self._settled[context.span_id] = None
+        name = attributes.get(c.TOOL_NAME)
+        at = (span.start_time or time.time_ns()) / 1e9
+        claim = Claim(c.SettledBy.SPAN, at, call_id, name if isinstance(name, str) else None, context.trace_id)
+        recording = span if starting else None
+        ledger.claim(claim, lambda settlement: _dispatched(telemetry, recording, settlement, at, None))
+
+
+def _is_execution_of(span: Span, call_id: str | None) -> bool:
+    attributes = getattr(span, "attributes", None) or {}
+    return (
+        call_id is not None
+        and span.is_recording()
+        and attributes.get(c.OPERATION_NAME) == c.OP_EXECUTE
+        and attributes.get(c.TOOL_CALL_ID) == call_id
+    )
