@@ -33,7 +33,7 @@ lint: $(VENV)/.dev ## Check format, style, types, the direction of imports and t
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/deptry .
 
 format: $(VENV)/.dev ## Format the code and mend what ruff can
