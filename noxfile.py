@@ -23,7 +23,8 @@ PROJECT = nox.project.load_toml("pyproject.toml")
 PYTEST_GROUP = nox.project.dependency_groups(PROJECT, "pytest")
 OLDEST_SUPPORTED = tuple(int(part) for part in PROJECT["project"]["requires-python"].removeprefix(">=").split("."))
 
-FAST = ("tests", "-m", "not slow and not e2e")
+# Dashboards and alerts know no SDK: `make test` is enough for them.
+FAST = ("tests", "-m", "not slow and not e2e", "--ignore=tests/dashboards")
 
 # Name → what pip installs, one list after the other. `oldest` is every lower bound that pyproject.toml declares for
 # users: OpenTelemetry's and all SDKs'. Those SDKs pass `proxies=` to httpx, which 0.28 removed; before 0.27 httpx
