@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextvars
 import functools
 import inspect
-import json
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -21,7 +20,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span
 
 from otel_toolcalls import conventions as c
-from otel_toolcalls.guard import guarded
+from otel_toolcalls.guard import guarded, mishap
 from otel_toolcalls.ledger import Claim, Entry, Settlement
 from otel_toolcalls.ledger.book import Ledger
 from otel_toolcalls.telemetry import Telemetry
@@ -43,36 +42,38 @@ def activate(ledger: Ledger | None, telemetry: Telemetry | None) -> None:
 
 
 class Execution:
-    """One run of a tool's body."""
+    """One run of a tool's body, as its code sees it."""
+
+    def __init__(self, run: _Run) -> None:
+        self._run = run
+
+    def result(self, value: object) -> None:
+        """What the tool returned. Recorded only where capture of content is on."""
+        guarded("dispatch.result", self._run.result, value)
+
+    def fail(self, error_type: str) -> None:
+        """The tool failed without an exception, for ``error_type`` (a short word, of few different ones)."""
+        self._run.error_type = error_type
+
+
+class _Run:
+    """One run of a tool's body: its span, and what the ledger says of it."""
 
     def __init__(self, call_id: str | None, name: str | None, tool_type: str) -> None:
+        self.error_type: str | None = None
         self._call_id = call_id
         self._name = name
         self._tool_type = tool_type
         self._span: Span | None = None
         self._telemetry: Telemetry | None = None
-        self._started = 0.0
-        self._error_type: str | None = None
-        # Its end and what the ledger says may come in either order; the second of them ends the span.
-        self._missing = [self._end, self._end]
-        self._end_ns = 0
-        self._seconds = 0.0
-
-    def result(self, value: object) -> None:
-        """What the tool returned. Recorded only where capture of content is on."""
-        if self._span is not None and self._telemetry is not None:
-            text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
-            guarded("dispatch.result", self._telemetry.result, self._span, self._name or "", text)
-
-    def fail(self, error_type: str) -> None:
-        """The tool failed without an exception, for ``error_type`` (a short word, of few different ones)."""
-        self._error_type = error_type
-
-    # ---- for dispatch -----------------------------------------------------------------------------------------------
-
-    def _begin(self) -> Context | None:
-        """Settle the call, and return the context for the body; None where nothing is accounted for."""
         self._started = time.monotonic()
+        self._seconds = 0.0
+        self._end_ns = 0
+        self._missing = ["the ledger's word", "the end of the body"]
+        """They may come in either order, on different threads; the last of them ends the span."""
+
+    def begin(self) -> Context | None:
+        """Settle the call, and return the context for the body; None where nothing is accounted for."""
         if not _active:
             return None
         ledger, telemetry = _active[0]
@@ -82,35 +83,37 @@ class Execution:
         at = time.time()
         trace_id = current.get_span_context().trace_id
         claim = Claim(c.SettledBy.DISPATCH, at, self._call_id, self._name, trace_id)
-        hint = guarded("dispatch.hint", ledger.hint, claim)
+        hint: Entry | None = guarded("dispatch.hint", ledger.hint, claim)
         span = telemetry.execution(hint, self._call_id, self._name, self._tool_type)
         self._span, self._telemetry = span, telemetry
 
         def met(settlement: Settlement | None) -> None:
             guarded("dispatched", _dispatched, telemetry, span, settlement, at, hint)
-            self._one_done()
+            self._one_less_missing()
 
-        ledger.claim(claim, met)
+        try:
+            ledger.claim(claim, met)
+        except Exception as error:
+            mishap("dispatch.claim", error)
+            met(None)
         return trace.set_span_in_context(span)
 
-    def _finish(self, error: BaseException | None) -> None:
-        if error is not None and self._error_type is None:
-            self._error_type = qualified_name(error)
+    def result(self, value: object) -> None:
+        if self._span is not None and self._telemetry is not None:
+            self._telemetry.result(self._span, self._name or "", value)
+
+    def finish(self, error: BaseException | None) -> None:
+        if error is not None and self.error_type is None:
+            self.error_type = qualified_name(error)
         self._end_ns = time.time_ns()
         self._seconds = time.monotonic() - self._started
-        self._one_done()
+        self._one_less_missing()
 
-    def _one_done(self) -> None:
-        try:
+    def _one_less_missing(self) -> None:
+        if self._missing:
             self._missing.pop()
-        except IndexError:
-            return
-        if not self._missing:
-            guarded("executed", self._end)
-
-    def _end(self) -> None:
-        if self._span is not None and self._telemetry is not None:
-            self._telemetry.executed(self._span, self._seconds, self._error_type, self._end_ns)
+        if not self._missing and self._span is not None and self._telemetry is not None:
+            guarded("executed", self._telemetry.executed, self._span, self._seconds, self.error_type, self._end_ns)
 
 
 def _dispatched(
@@ -128,16 +131,16 @@ class Dispatch:
         self._name = name
         self._tool_type = tool_type
         self._parameter = parameter
-        self._execution: Execution | None = None
+        self._run: _Run | None = None
         self._token: contextvars.Token[Context] | None = None
         self._context: Context | None = None
 
     def __enter__(self) -> Execution:
-        execution = self._execution = Execution(self._call_id, self._name, self._tool_type)
-        self._context = guarded("dispatch", execution._begin)
+        run = self._run = _Run(self._call_id, self._name, self._tool_type)
+        self._context = guarded("dispatch", run.begin)
         if self._context is not None:
             self._token = otel_context.attach(self._context)
-        return execution
+        return Execution(run)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -145,8 +148,8 @@ class Dispatch:
         # Where the block is left in another task or thread than it was entered in, what we attached is not there.
         if self._token is not None and otel_context.get_current() is self._context:
             otel_context.detach(self._token)
-        if self._execution is not None:
-            guarded("dispatch", self._execution._finish, error)
+        if self._run is not None:
+            guarded("dispatch", self._run.finish, error)
 
     async def __aenter__(self) -> Execution:
         return self.__enter__()
@@ -202,10 +205,11 @@ def dispatch(
 def dispatch(
     call_id: Any = None, *, name: str | None = None, tool_type: str = "function", parameter: str | None = None
 ) -> Any:
-    """A tool's body runs: ``with dispatch(call_id, name=...) as execution:``, or ``async with``.
+    """Goes around a tool's body: a context manager, sync and async, or a decorator.
 
-    It makes the ``execute_tool`` span, linked to the announced call, and settles that call. Where ids are missing, the
-    call is found by name and order. An exception marks the span and goes on its way.
+    ``with dispatch(call_id, name=...) as execution:`` makes the ``execute_tool`` span, linked to the announced call,
+    and settles that call. Where ids are missing, the call is found by name and order. An exception marks the span and
+    goes on its way.
 
     As a decorator, ``@dispatch`` or ``@dispatch(name=..., parameter=...)``, of a function (also a coroutine function)
     that receives the call id: in ``parameter``, else in ``call_id``, ``tool_call_id`` or ``tool_use_id``.
@@ -251,7 +255,7 @@ class ExecutionAdopter:
         """A provider does not let go of a processor: from now on this one does nothing."""
         self._use = None
 
-    def on_start(self, span: Any, parent_context: Context | None = None) -> None:
+    def on_start(self, span: Any, parent_context: Context | None = None) -> None:  # noqa: ARG002  # the interface's
         guarded("adopt", self._adopt, span, True)
 
     def on_end(self, span: Any) -> None:
@@ -263,7 +267,7 @@ class ExecutionAdopter:
     def shutdown(self) -> None:
         """Part of the interface; nothing is held."""
 
-    def force_flush(self, timeout_millis: int = 30000) -> bool:
+    def force_flush(self, timeout_millis: int = 30000) -> bool:  # noqa: ARG002  # the interface's
         """Part of the interface; nothing is held."""
         return True
 

@@ -7,6 +7,7 @@ Metrics count from the facts and never from spans, so they do not depend on samp
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import time_ns
@@ -411,9 +412,10 @@ class Telemetry:
         self._execution.record(seconds, measured)
         span.end(end_ns)
 
-    def result(self, span: Span, tool: str, text: str) -> None:
+    def result(self, span: Span, tool: str, value: object) -> None:
         """What the tool returned, where the settings let it leave."""
         if self._settings.captures_on_spans:
+            text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
             span.set_attribute(c.TOOL_CALL_RESULT, self._content(tool, text)[0])
 
     # ---- inside -----------------------------------------------------------------------------------------------------
