@@ -30,10 +30,13 @@ SLOW_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class Recording:
+    """A query kept as a series, named level:metric:operation as Prometheus advises."""
+
     record: str
     expr: str
 
     def rendered(self) -> dict[str, Any]:
+        """Return the rule as the rules file holds it."""
         return {"record": self.record, "expr": self.expr}
 
 
@@ -50,6 +53,7 @@ class Alert:
     wait: str | None = None
 
     def rendered(self) -> dict[str, Any]:
+        """Return the rule as the rules file holds it."""
         rule: dict[str, Any] = {"alert": self.alert, "expr": self.expr}
         if self.wait:
             rule["for"] = self.wait

@@ -1,0 +1,143 @@
+"""The programs around Jaeger, each started from the file in ``dashboards/`` that users take, on free loopback ports.
+
+Collector and Jaeger read their addresses from the environment. Prometheus and Alertmanager cannot: there the names that
+the compose file gives its services are replaced by loopback addresses, and nothing else is changed.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.backends import ROOT, answers, eventually, free_ports, get_json, process
+from tools import collectorbuild, gobuild
+
+DASHBOARDS = ROOT / "dashboards"
+
+
+def debian(program: str, package: str) -> str:
+    """The path of a program that Debian packages; skips the test where it is not installed."""
+    found = shutil.which(program)
+    if found is None:
+        pytest.skip(f"{program} is not installed (Debian: {package})")
+    return found
+
+
+def collector_binary() -> Path:
+    """The collector of the manifest, built where that was not done yet; skips the test where there is no Go."""
+    try:
+        return collectorbuild.build()
+    except gobuild.GoMissingError as missing:
+        pytest.skip(f"no collector to test against: {missing}")
+
+
+def relocated(text: str, addresses: Mapping[str, str]) -> str:
+    """``text`` with each ``service:port`` of the compose file replaced by its address; each must occur."""
+    for name, address in addresses.items():
+        text, count = re.subn(rf"\b{re.escape(name)}\b", address, text)
+        assert count, f"{name} does not occur in the configuration"
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Collector:
+    """A running collector: where it takes OTLP, and where its metrics are scraped (``host:port``)."""
+
+    otlp_grpc: str
+    otlp_http: str
+    metrics: str
+
+    @classmethod
+    @contextmanager
+    def started(
+        cls,
+        log: Path,
+        *,
+        to_jaeger: str,
+        overlays: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        binary: Path | None = None,
+    ) -> Iterator[Collector]:
+        """Start ``collector.yaml`` with ``overlays`` on top; ``to_jaeger`` is the ``host:port`` of Jaeger's OTLP."""
+        names = ("OTLP_GRPC", "OTLP_HTTP", "METRICS", "HEALTH")
+        at = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)}
+        settings = {f"COLLECTOR_PORT_{name}": address.rpartition(":")[2] for name, address in at.items()}
+        settings |= {"COLLECTOR_TO_JAEGER": to_jaeger, "COLLECTOR_SPAN_METRICS_INTERVAL": "1s", **(env or {})}
+        command: list[str | Path] = [binary or collector_binary()]
+        for name in ("collector", *overlays):
+            command += ["--config", f"file:{DASHBOARDS}/collector/{name}.yaml"]
+        with process(command, ready=lambda: answers(f"http://{at['HEALTH']}"), log=log, env=settings):
+            yield cls(f"http://{at['OTLP_GRPC']}", f"http://{at['OTLP_HTTP']}", at["METRICS"])
+
+
+@dataclass(frozen=True, slots=True)
+class Prometheus:
+    """A running Prometheus, by its base URL."""
+
+    url: str
+
+    @classmethod
+    @contextmanager
+    def started(cls, folder: Path, *, addresses: Mapping[str, str], port: int | None = None) -> Iterator[Prometheus]:
+        """Start ``prometheus.yaml`` with its rules; ``addresses`` as in :func:`relocated`."""
+        program = debian("prometheus", "prometheus")
+        source = DASHBOARDS / "prometheus"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "prometheus.yaml").write_text(relocated((source / "prometheus.yaml").read_text(), addresses))
+        shutil.copy(source / "rules.yaml", folder)
+        address = f"127.0.0.1:{port or free_ports(1)[0]}"
+        command = [
+            program,
+            f"--config.file={folder}/prometheus.yaml",
+            f"--storage.tsdb.path={folder}/data",
+            f"--web.listen-address={address}",
+            "--enable-feature=exemplar-storage",
+        ]
+        url = f"http://{address}"
+        with process(command, ready=lambda: answers(f"{url}/-/ready"), log=folder / "log"):
+            yield cls(url)
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """The instant vector of ``expression`` now."""
+        answer = get_json(f"{self.url}/api/v1/query", query=expression)
+        return list(answer["data"]["result"])
+
+    def value(self, expression: str) -> float | None:
+        """The one value of ``expression``; None where it is empty."""
+        found = self.query(expression)
+        assert len(found) < 2, f"{expression} has {len(found)} values"
+        return float(found[0]["value"][1]) if found else None
+
+    def alerts(self) -> list[dict[str, Any]]:
+        """The alerts that are pending or firing."""
+        return list(get_json(f"{self.url}/api/v1/alerts")["data"]["alerts"])
+
+    def await_value(self, expression: str, wanted: float, *, seconds: float = 30) -> None:
+        """Wait until ``expression`` is ``wanted``."""
+        eventually(lambda: self.value(expression) == wanted, seconds=seconds, what=f"{expression} is {wanted:g}")
+
+
+@contextmanager
+def alertmanager(folder: Path, *, addresses: Mapping[str, str], port: int) -> Iterator[str]:
+    """Start ``alertmanager.yaml``; hands over the base URL."""
+    program = debian("prometheus-alertmanager", "prometheus-alertmanager")
+    folder.mkdir(parents=True, exist_ok=True)
+    text = (DASHBOARDS / "alertmanager" / "alertmanager.yaml").read_text()
+    (folder / "alertmanager.yaml").write_text(relocated(text, addresses))
+    url = f"http://127.0.0.1:{port}"
+    command = [
+        program,
+        f"--config.file={folder}/alertmanager.yaml",
+        f"--storage.path={folder}/data",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--cluster.listen-address=",
+    ]
+    with process(command, ready=lambda: answers(f"{url}/-/ready"), log=folder / "log"):
+        yield url
