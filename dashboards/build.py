@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from .source import rules
+from .source import boards, rules
 
 HERE = Path(__file__).resolve().parent
 
@@ -35,7 +35,10 @@ def _yaml(content: dict[str, Any]) -> str:
 
 def generated() -> dict[Path, str]:
     """Every generated file with its content."""
-    return {HERE / "prometheus" / "rules.yaml": _yaml(rules.rules())}
+    return {
+        HERE / "prometheus" / "rules.yaml": _yaml(rules.rules()),
+        **{HERE / "grafana" / f"{name}.json": boards.rendered(name) for name in boards.BOARDS},
+    }
 
 
 def main() -> int:

@@ -30,6 +30,7 @@ INTERNAL_ERRORS = counter(c.INTERNAL_ERRORS)
 PENDING = name(c.PENDING_CALLS)
 ANNOUNCE_SECONDS = f"{name(c.ANNOUNCE_DURATION)}_seconds"
 DELAY_SECONDS = f"{name(c.DISPATCH_DELAY_METRIC)}_seconds"
+EXECUTE_SECONDS = f"{name(c.EXECUTE_TOOL_DURATION)}_seconds"
 ARGUMENTS_BYTES = f"{name(c.ARGUMENTS_SIZE_METRIC)}_bytes"
 
 JOB = "job"
@@ -77,3 +78,14 @@ def total(by: tuple[str, ...], expression: str) -> str:
 
 def _indent(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+def gained(selector: str, window: str) -> str:
+    """What a counter gained within ``window``, per series, with a series that began in it counted whole.
+
+    ``increase()`` would show nothing of an app that ran for less than two scrapes. Shorter than :func:`new`, for graphs:
+    it forgets what was counted during a gap in the scrapes.
+    """
+    return (
+        f"((last_over_time({selector}[{window}]) unless {selector} offset {window}) or increase({selector}[{window}]))"
+    )
