@@ -316,7 +316,16 @@ class Turn:
         try:
             self.accumulator.append(position, fragment)
         except ProtocolError as error:
-            self._contradicted(error)
+            self.contradicted(error)
+
+    def contradicted(self, error: ProtocolError) -> None:
+        """The accumulator refused an event. For wires that append to it without the detour."""
+        if error.position in self._poisoned:
+            return
+        waiting = self._closed.get(error.position)
+        if waiting is not None:
+            self._conclude(waiting, Outcome.INVALID, ErrorType.PROTOCOL_VIOLATION)
+        self.violated(error, shown=waiting is not None)
 
     def close(self, position: Hashable, arguments: str | None = None) -> None:
         """The call at ``position`` has come to its end marker.
@@ -326,7 +335,7 @@ class Turn:
         call = self.calls.get(position)
         buffer = self.accumulator.open.get(position)
         if call is None or buffer is None:
-            self._contradicted(ProtocolError(Violation.CLOSE_UNANNOUNCED, position, self.accumulator.state(position)))
+            self.contradicted(ProtocolError(Violation.CLOSE_UNANNOUNCED, position, self.accumulator.state(position)))
             return
         call.fragments = len(buffer.fragments)
         if arguments and not buffer.fragments:
@@ -450,14 +459,6 @@ class Turn:
         if self._replays is None or self.request.resumes is None or self.response_id is None or call_id is None:
             return False
         return (self.response_id, call_id) in self._replays
-
-    def _contradicted(self, error: ProtocolError) -> None:
-        if error.position in self._poisoned:
-            return
-        waiting = self._closed.get(error.position)
-        if waiting is not None:
-            self._conclude(waiting, Outcome.INVALID, ErrorType.PROTOCOL_VIOLATION)
-        self.violated(error, shown=waiting is not None)
 
     def _confirm_closed(self, choice: int | None) -> None:
         """Judge the closed calls of a choice (None: of all): nothing that comes can still show them to be cut off."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from otel_toolcalls.accumulator import ProtocolError
 from otel_toolcalls.conventions import ErrorType, Kind, ToolType
 from otel_toolcalls.turn import Result, Turn
 from otel_toolcalls.wire import RequestBody
@@ -27,10 +28,11 @@ _KINDS: Final[Mapping[str, Kind]] = {
 class AnthropicMessages:
     """Reads one message."""
 
-    __slots__ = ("_inputs", "_others", "_turn")
+    __slots__ = ("_append", "_inputs", "_others", "_turn")
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
+        self._append = turn.accumulator.append
         self._others: set[Any] = set()
         """Live blocks that are no tool calls: their ends are not the turn's business."""
         self._inputs: dict[Any, str] = {}
@@ -81,9 +83,21 @@ class AnthropicMessages:
         return True
 
     def _block_delta(self, event: Any) -> None:
-        delta = field(event, "delta")
-        if field(delta, "type") == "input_json_delta":
-            self._turn.append(field(event, "index"), as_json(field(delta, "partial_json")))
+        # The hot path: every piece of text and of arguments comes by here.
+        try:
+            delta = event.delta
+            if delta.type != "input_json_delta":
+                return
+            index, piece = event.index, delta.partial_json
+        except AttributeError:
+            delta = field(event, "delta")
+            if field(delta, "type") != "input_json_delta":
+                return
+            index, piece = field(event, "index"), as_json(field(delta, "partial_json"))
+        try:
+            self._append(index, piece)
+        except ProtocolError as error:
+            self._turn.contradicted(error)
 
     def _block_stop(self, event: Any) -> None:
         index = field(event, "index")

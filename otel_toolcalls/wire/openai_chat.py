@@ -9,7 +9,7 @@ is a violation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from otel_toolcalls.accumulator import Assemble, ProtocolError, freeform_text, json_text
@@ -27,10 +27,12 @@ _LEGACY_INDEX: Final = "function_call"
 class _Slot:
     """A call being streamed, as later deltas may refer to it."""
 
-    __slots__ = ("call", "index", "open", "position", "started")
+    __slots__ = ("append", "call", "index", "open", "position", "started")
 
-    def __init__(self, call: Call, index: object) -> None:
+    def __init__(self, call: Call, index: object, append: Callable[[Any], None]) -> None:
         self.call = call
+        self.append = append
+        """Adds a fragment to the call's buffer, while it is open."""
         self.index = index
         self.position = call.position
         self.started = False
@@ -88,33 +90,43 @@ class OpenAIChat:
         self._named = False
 
     def feed(self, event: Any) -> None:
-        choices = field(event, "choices")
-        if not self._named:
-            self._named = True
-            self._turn.response(field(event, "id"), field(event, "model"))
+        self._named = self._named or self._name(event)
+        try:
+            choices = event.choices
+        except AttributeError:
+            choices = field(event, "choices")
         if not choices:
-            if field(event, "object") == "error":
-                self._turn.fail(ErrorType.RESPONSE_FAILED)
+            self._without_choices(event)
             return
         for choice in choices:
-            delta = field(choice, "delta")
-            if delta is not None:
-                # Calls before the finish reason: servers send both in one chunk.
-                entries = field(delta, "tool_calls")
-                if entries:
-                    state = self._choice(choice)
-                    for entry in entries:
-                        self._entry(state, entry)
-                else:
-                    legacy = field(delta, "function_call")
-                    if legacy is not None:
-                        self._delta(self._choice(choice), _LEGACY_INDEX, None, legacy, json_text)
-            reason = field(choice, "finish_reason")
+            # The hot path. What is read here is read once, and told after, so that no half of it is told twice.
+            try:
+                delta, reason = choice.delta, choice.finish_reason
+                entries, legacy = delta.tool_calls, delta.function_call
+            except AttributeError:
+                delta, reason = field(choice, "delta"), field(choice, "finish_reason")
+                entries, legacy = field(delta, "tool_calls"), field(delta, "function_call")
+            # Calls before the finish reason: servers send both in one chunk.
+            if entries:
+                state = self._choice(choice)
+                for entry in entries:
+                    self._entry(state, entry)
+            elif legacy is not None:
+                self._delta(self._choice(choice), _LEGACY_INDEX, None, legacy, json_text)
             if reason:
                 self._finish(self._choice(choice), reason)
 
+    def _without_choices(self, event: Any) -> None:
+        """Filter results come first, usage comes last; a server's error object is in neither's shape."""
+        if field(event, "object") == "error":
+            self._turn.fail(ErrorType.RESPONSE_FAILED)
+
+    def _name(self, event: Any) -> bool:
+        self._turn.response(field(event, "id"), field(event, "model"))
+        return True
+
     def reply(self, message: Any) -> None:
-        self._turn.response(field(message, "id"), field(message, "model"))
+        self._name(message)
         for choice in items(field(message, "choices")):
             number, said = _number(field(choice, "index")), field(choice, "message")
             entries = list(items(field(said, "tool_calls")))
@@ -136,24 +148,26 @@ class OpenAIChat:
                 self._turn.finish(reason, number)
 
     def _choice(self, choice: Any) -> _Choice:
-        number = _number(field(choice, "index"))
-        state = self._choices.get(number)
-        if state is None:
-            state = self._choices[number] = _Choice(number)
-        return state
+        try:
+            return self._choices[choice.index]
+        except (AttributeError, KeyError, TypeError):
+            number = _number(field(choice, "index"))
+            return self._choices.setdefault(number, _Choice(number))
 
     def _entry(self, state: _Choice, entry: Any) -> None:
-        function = field(entry, "function")
-        index = field(entry, "index")
-        if function is not None and field(entry, "id") is None and field(function, "name") is None:
-            slot = state.by_index.get(index) if isinstance(index, int) else None
-            if slot is not None and slot.started:  # the common case: a further fragment of a call that is under way
-                piece = field(function, "arguments")
-                if isinstance(piece, str):
-                    self._turn.append(slot.position, piece)
+        try:
+            function = entry.function
+            if entry.id is None and function.name is None:
+                slot, piece = state.by_index.get(entry.index), function.arguments
+                if slot is not None and slot.started and piece.__class__ is str:
+                    # The common case: a further fragment of a call that is under way. Its slot is found by the index
+                    # alone, and is gone when its choice has finished.
+                    slot.append(piece)
                     return
+        except (AttributeError, TypeError):
+            pass  # no such fields, or an index that is none: read below with more patience
         body, _, assemble = _body(entry)
-        self._delta(state, index, clean(field(entry, "id")), body, assemble)
+        self._delta(state, field(entry, "index"), clean(field(entry, "id")), body, assemble)
 
     def _delta(self, state: _Choice, sent: object, call_id: str | None, body: Any, assemble: Assemble) -> None:
         """One delta of one call, whichever way it refers to it."""
@@ -212,7 +226,7 @@ class OpenAIChat:
         )
         if call is None:
             return None
-        slot = state.last = _Slot(call, index)
+        slot = state.last = _Slot(call, index, self._turn.accumulator.open[call.position].fragments.append)
         if index is not None:
             state.by_index[index] = slot
         if call_id is not None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from otel_toolcalls.accumulator import Assemble, freeform_text, json_text
+from otel_toolcalls.accumulator import Assemble, ProtocolError, freeform_text, json_text
 from otel_toolcalls.conventions import FINISH_LIMITS, Anomaly, ErrorType, Kind, ToolType
 from otel_toolcalls.turn import Result, Turn
 from otel_toolcalls.wire import RequestBody
@@ -54,10 +54,11 @@ _FINISHED: Final = frozenset({"completed", "incomplete", "failed", "cancelled"})
 class OpenAIResponses:
     """Reads one response."""
 
-    __slots__ = ("_known", "_turn")
+    __slots__ = ("_append", "_known", "_turn")
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
+        self._append = turn.accumulator.append
         turn.resumable = True
         self._known: set[str] = set()
         """Ids of the items seen on this stream."""
@@ -110,10 +111,17 @@ class OpenAIResponses:
         return True
 
     def _delta(self, event: Any) -> None:
-        index = field(event, "output_index")
-        if self._turn.request.resumes is not None and index not in self._turn.accumulator.open:
-            return  # announced before this stream begins; its end holds the whole item
-        self._turn.append(index, as_json(field(event, "delta")))
+        # The hot path of arguments.
+        try:
+            index, piece = event.output_index, event.delta
+        except AttributeError:
+            index, piece = field(event, "output_index"), as_json(field(event, "delta"))
+        try:
+            self._append(index, piece)
+        except ProtocolError as error:
+            if self._turn.request.resumes is None:
+                self._turn.contradicted(error)
+            # else it was announced before this stream began; its end holds the whole item
 
     def _done(self, event: Any) -> None:
         index, item = field(event, "output_index"), field(event, "item")

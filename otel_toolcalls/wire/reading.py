@@ -13,9 +13,10 @@ _ABSENT_IDS = frozenset({"", "null"})
 
 def field(holder: Any, name: str) -> Any:
     """``holder.name`` or ``holder["name"]``; None where there is no such thing."""
-    if isinstance(holder, Mapping):
+    if isinstance(holder, dict):
         return holder.get(name)
-    return getattr(holder, name, None)
+    found = getattr(holder, name, None)
+    return holder.get(name) if found is None and isinstance(holder, Mapping) else found
 
 
 def clean(text: object) -> str | None:
