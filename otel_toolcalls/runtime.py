@@ -70,6 +70,10 @@ class Runtime:
         else:
             guarded("end", self._end, turn, error_type, late)
 
+    def unread(self, request: Request) -> None:
+        """A finaliser found that nobody read the response to a request that answers calls."""
+        self._worker.put(lambda: self.end(self.begin(request), ErrorType.CLOSED_EARLY))
+
     @staticmethod
     def _end(turn: Turn, error_type: str, late: bool) -> None:
         turn.end(error_type, late=late)

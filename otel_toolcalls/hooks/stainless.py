@@ -92,13 +92,19 @@ _HOSTS: Final = (
 class _Known:
     """What is known of one request."""
 
-    __slots__ = ("done", "protocol", "request")
+    __slots__ = ("_runtime", "done", "protocol", "request")
 
-    def __init__(self, protocol: _Protocol, request: Request) -> None:
+    def __init__(self, protocol: _Protocol, request: Request, runtime: Runtime) -> None:
         self.protocol = protocol
         self.request = request
+        self._runtime = runtime
         self.done = False
         """Its response is being observed: a second parse of the same reply is not a second reply."""
+
+    def __del__(self) -> None:
+        # Nobody read the response. Where the request answered calls, the traces must say so all the same.
+        if not self.done and self.request.results:
+            guarded("unread", self._runtime.unread, self.request)
 
 
 class _Attempt:
@@ -209,6 +215,7 @@ def _note_request(runtime: Runtime, provider: str, client: Any, options: Any, se
                 read.continues,
                 resumes if reads else None,
             ),
+            runtime,
         )
         runtime.request(known.request)
         if attempt is not None:
@@ -291,7 +298,7 @@ def _begin(runtime: Runtime, provider: str, stream: Any, myself: Myself) -> Obse
         protocol = _by_event_type(field(stream, "_cast_to"))
         if protocol is None:
             return None
-        known = _Known(protocol, Request(_provider(provider, field(stream, "_client"))))
+        known = _Known(protocol, Request(_provider(provider, field(stream, "_client"))), runtime)
     known.done = True
     observation = Observation(runtime, known.request, known.protocol.wire)
     guarded("close_hook", _watch_close, response, observation, myself)
