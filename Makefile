@@ -11,7 +11,8 @@ LOCK        := requirements/dev.txt
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
-.PHONY: help demo test coverage test-matrix lint format lock lock-check jaeger jaeger-build clean
+.PHONY: help demo test e2e coverage test-matrix lint format lock lock-check dashboards jaeger jaeger-build \
+	collector-build clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +22,9 @@ demo: $(VENV)/.demo ## Show the main job: an unmodified app, a span for every to
 
 test: $(VENV)/.dev ## Run all tests (PYTEST_ARGS='-k name' for some)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+e2e: $(VENV)/.dev ## Run only the tests against real programs: Jaeger, the Collector, Prometheus, Redis
+	$(BIN)/python -m pytest tests/e2e $(PYTEST_ARGS)
 
 coverage: $(VENV)/.dev ## Run the tests without the slow and the end-to-end ones, and show what they leave untouched
 	$(BIN)/coverage erase
@@ -51,6 +55,9 @@ lock-check: $(VENV)/.uv ## Check that the lock is what pyproject.toml asks for
 	&& $(COMPILE) --output-file "$$fresh" > /dev/null && diff -u $(LOCK) "$$fresh" \
 	|| { echo '$(LOCK) is out of date: run make lock' >&2; exit 1; }
 
+dashboards: $(VENV)/.dev ## Write the generated files under dashboards/ again
+	$(BIN)/python -m dashboards.build
+
 jaeger: jaeger-build ## Build and start the real Jaeger on loopback until Ctrl-C; needs Go
 	@echo "Jaeger query API   http://127.0.0.1:$${JAEGER_PORT_QUERY:-16686}   (its web UI is in released binaries and images only)"
 	@echo "OTLP over gRPC     http://127.0.0.1:$${JAEGER_PORT_OTLP_GRPC:-4317}"
@@ -59,6 +66,9 @@ jaeger: jaeger-build ## Build and start the real Jaeger on loopback until Ctrl-C
 
 jaeger-build: ## Build the real Jaeger into the user's cache; needs Go and some minutes, once
 	@$(PYTHON) tools/gobuild.py jaeger
+
+collector-build: ## Build the OpenTelemetry Collector of tools/collector into the user's cache; needs Go and minutes, once
+	@$(PYTHON) -m tools.collectorbuild
 
 clean: ## Remove environments, caches and results in this folder (what Go built stays in the user's cache)
 	rm -rf $(VENV) .nox .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.* htmlcov dist
