@@ -15,7 +15,7 @@ MAKEFLAGS += --no-builtin-rules
 	collector-build clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-16s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.demo ## Show the main job: an unmodified app, a span for every tool call (no server, key or network)
 	$(BIN)/otel-toolcalls demo
