@@ -6,8 +6,13 @@ the compose file gives its services are replaced by loopback addresses, and noth
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import re
 import shutil
+import sys
+import urllib.parse
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -141,3 +146,48 @@ def alertmanager(folder: Path, *, addresses: Mapping[str, str], port: int) -> It
     ]
     with process(command, ready=lambda: answers(f"{url}/-/ready"), log=folder / "log"):
         yield url
+
+
+@dataclass(frozen=True, slots=True)
+class ClickHouse:
+    """ClickHouse's engine behind its HTTP interface, with the schema and the account applied; by its base URL."""
+
+    url: str
+
+    @classmethod
+    @contextmanager
+    def started(cls, log: Path) -> Iterator[ClickHouse]:
+        """Start an empty one in a process of its own."""
+        if importlib.util.find_spec("chdb") is None:
+            pytest.skip("chdb is not installed (dependency group dashboards), and with it ClickHouse's engine")
+        port = free_ports(1)[0]
+        server = cls(f"http://127.0.0.1:{port}")
+        command = [sys.executable, Path(__file__).with_name("clickhouse_server.py"), str(port)]
+        with process(command, ready=lambda: answers(server.url), log=log):
+            server.script("schema.sql")
+            server.script("account.sql")
+            yield server
+
+    def query(self, text: str, **parameters: object) -> str:
+        """The answer to one statement, in the format that it asks for."""
+        address = (
+            f"{self.url}/?{urllib.parse.urlencode({f'param_{name}': value for name, value in parameters.items()})}"
+        )
+        with urllib.request.urlopen(urllib.request.Request(address, text.encode()), timeout=120) as response:
+            return str(response.read().decode())
+
+    def script(self, name: str) -> None:
+        """Run each statement of a file of ``dashboards/clickhouse``."""
+        for statement in sql(name).split(";"):
+            if statement.strip():
+                self.query(statement)
+
+    def rows(self, name: str, **parameters: object) -> list[dict[str, Any]]:
+        """The rows of a file's one query."""
+        answer = self.query(f"{sql(name).strip().rstrip(';')} FORMAT JSONEachRow", **parameters)
+        return [json.loads(line) for line in answer.splitlines()]
+
+
+def sql(name: str) -> str:
+    """A file of ``dashboards/clickhouse`` without its comments."""
+    return re.sub(r"(^|\s)--.*", "", (DASHBOARDS / "clickhouse" / name).read_text())
