@@ -39,7 +39,10 @@ class Settings:
     on_violation: str = "record"
     """``record`` what contradicts the protocol, or ``raise`` it into the app (for test environments)."""
     capture_content: str = "no_content"
-    """Where arguments and results go: ``no_content``, ``span_only``, ``event_only``, ``span_and_event``."""
+    """Where arguments and results go: ``no_content``, ``span_only``, ``event_only``, ``span_and_event``.
+
+    The one log event of this package carries none of them, so ``event_only`` captures nothing here.
+    """
     content_limit: int = 8192
     """Captured content is cut at this many bytes of UTF-8."""
     redact: Redact | None = None
@@ -60,10 +63,6 @@ class Settings:
     @property
     def captures_on_spans(self) -> bool:
         return self.capture_content in ("span_only", "span_and_event")
-
-    @property
-    def captures_on_events(self) -> bool:
-        return self.capture_content in ("event_only", "span_and_event")
 
     def exempt(self, tool: str | None) -> bool:
         """Nobody here will run this tool."""

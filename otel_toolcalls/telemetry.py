@@ -34,6 +34,7 @@ from otel_toolcalls import conventions as c
 from otel_toolcalls._version import __version__
 from otel_toolcalls.accumulator import ProtocolError
 from otel_toolcalls.config import Settings
+from otel_toolcalls.guard import guarded
 from otel_toolcalls.ledger import Entry, Judged, Settlement, TraceRef
 from otel_toolcalls.turn import Call, Request, Turn
 
@@ -414,9 +415,8 @@ class Telemetry:
 
     def result(self, span: Span, tool: str, value: object) -> None:
         """What the tool returned, where the settings let it leave."""
-        if self._settings.captures_on_spans:
-            text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
-            span.set_attribute(c.TOOL_CALL_RESULT, self._content(tool, text)[0])
+        text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+        span.set_attributes(self._content(tool, text, c.TOOL_CALL_RESULT, c.RESULT_TRUNCATED))
 
     # ---- inside -----------------------------------------------------------------------------------------------------
 
@@ -442,25 +442,32 @@ class Telemetry:
         attributes.update((name, value) for name, value in optional.items() if value)
         if call.outcome is c.Outcome.COMPLETED and self._exempt(call):
             attributes[c.CALL_EXEMPT] = True
-        if call.text and self._settings.captures_on_spans:
-            attributes[c.TOOL_CALL_ARGUMENTS], cut = self._content(call.name or "", call.text)
-            if cut:
-                attributes[c.ARGUMENTS_TRUNCATED] = True
-        span.set_attributes(attributes)
-        if call.error_type is not None:
-            span.set_status(Status(StatusCode.ERROR))
-        span.end(call.turn.clock.wall(call.finished_ns))
+        if call.text:
+            attributes.update(
+                self._content(call.name, call.text, c.TOOL_CALL_ARGUMENTS, c.ARGUMENTS_TRUNCATED),
+            )
+        try:
+            span.set_attributes(attributes)
+            if call.error_type is not None:
+                span.set_status(Status(StatusCode.ERROR))
+        finally:
+            span.end(call.turn.clock.wall(call.finished_ns))
 
     def _exempt(self, call: Call) -> bool:
         return call.kind is c.Kind.CLIENT and self._settings.exempt(call.name)
 
-    def _content(self, tool: str, text: str) -> tuple[str, bool]:
-        """Content that may leave, and whether it was cut at the cap."""
+    def _content(self, tool: str | None, text: str, attribute: str, flag: str) -> dict[str, Any]:
+        """The one gate of content: what may leave of it, and the flag where it was cut at the cap."""
+        if not self._settings.captures_on_spans:
+            return {}
         if self._settings.redact is not None:
-            text = self._settings.redact(tool, text)
-        encoded = text.encode("utf-8", "replace")
-        limit = self._settings.content_limit
-        return (encoded[:limit].decode("utf-8", "ignore"), True) if len(encoded) > limit else (text, False)
+            text = guarded("redact", self._settings.redact, tool or "", text)
+            if not isinstance(text, str):
+                return {}  # what could not be redacted does not leave
+        encoded, limit = text.encode("utf-8", "replace"), self._settings.content_limit
+        if len(encoded) <= limit:
+            return {attribute: text}
+        return {attribute: encoded[:limit].decode("utf-8", "ignore"), flag: True}
 
     def _count(self, call: Call) -> None:
         labels = self._labels(call)
