@@ -415,6 +415,8 @@ class Telemetry:
 
     def result(self, span: Span, tool: str, value: object) -> None:
         """What the tool returned, where the settings let it leave."""
+        if not self._settings.captures_on_spans:
+            return  # and do not make a text of it
         text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
         span.set_attributes(self._content(tool, text, c.TOOL_CALL_RESULT, c.RESULT_TRUNCATED))
 
@@ -461,9 +463,10 @@ class Telemetry:
         if not self._settings.captures_on_spans:
             return {}
         if self._settings.redact is not None:
-            text = guarded("redact", self._settings.redact, tool or "", text)
-            if not isinstance(text, str):
+            redacted: object = guarded("redact", self._settings.redact, tool or "", text)
+            if not isinstance(redacted, str):
                 return {}  # what could not be redacted does not leave
+            text = redacted
         encoded, limit = text.encode("utf-8", "replace"), self._settings.content_limit
         if len(encoded) <= limit:
             return {attribute: text}
