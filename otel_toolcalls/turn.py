@@ -444,8 +444,10 @@ class Turn:
     def violated(self, error: ProtocolError, *, shown: bool) -> None:
         """An event contradicted the protocol. Raises ``error`` where the settings ask for it.
 
-        ``shown``: the span of a call concerned says so.
+        ``shown``: the span of a call concerned says so. Once the turn is over, its calls are unknown and prove nothing.
         """
+        if self.over:
+            return
         if (error.kind, error.position) not in self._violations:
             self._violations.add((error.kind, error.position))
             for observer in self._observers:
