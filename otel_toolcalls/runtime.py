@@ -21,7 +21,7 @@ from otel_toolcalls.telemetry import Telemetry
 from otel_toolcalls.turn import Observer, Replays, Request, Turn
 from otel_toolcalls.worker import Worker
 
-__all__ = ["Runtime"]
+__all__ = ["Runtime", "inside_telemetry"]
 
 
 class Runtime:
@@ -37,7 +37,7 @@ class Runtime:
         self._arm = arm
         self._observers: tuple[Observer, ...] = (telemetry,) if ledger is None else (telemetry, ledger)
         self._replays = Replays()
-        self._live: set[Turn] = set()
+        self._live: dict[Turn, object] = {}
         _runtimes.add(self)
 
     def request(self, request: Request) -> None:
@@ -56,23 +56,36 @@ class Runtime:
             raise_violations=self.settings.on_violation == "raise",
         )
         guarded("begun", self._telemetry.begun, turn)
-        self._live.add(turn)
+        self.keep(turn, None)
         _exit.arm(self._telemetry.provider())
         self._worker.start()
         return turn
 
-    def end(self, turn: Turn, error_type: str, *, late: bool = False, finalising: bool = False) -> None:
-        """A response is over. ``finalising``: a finaliser found out, which may run anywhere; where it is not safe to
-        end the turn there, the worker does."""
-        self._live.discard(turn)
-        if finalising and _inside_telemetry():
-            self._worker.put(lambda: guarded("end", self._end, turn, error_type, late))
-        else:
-            guarded("end", self._end, turn, error_type, late)
+    def keep(self, turn: Turn, until_over: object) -> None:
+        """Hold ``until_over`` as long as the turn is open: a weak reference must be alive to tell that another died."""
+        self._live[turn] = until_over
+        _busy.add(self)
+
+    def end(self, turn: Turn, error_type: str, *, late: bool = False) -> None:
+        """A response is over."""
+        self._forget(turn)
+        guarded("end", self._end, turn, error_type, late)
+
+    def end_elsewhere(self, turn: Turn, error_type: str, *, late: bool = False) -> None:
+        """A response is over, as was found out where ending it could deadlock: the worker does."""
+        self._forget(turn)
+        self._worker.put(lambda: guarded("end", self._end, turn, error_type, late))
 
     def unread(self, request: Request) -> None:
         """A finaliser found that nobody read the response to a request that answers calls."""
         self._worker.put(lambda: self.end(self.begin(request), ErrorType.CLOSED_EARLY))
+
+    def _forget(self, turn: Turn) -> None:
+        self._live.pop(turn, None)
+        if not self._live:
+            _busy.discard(self)
+            if self._live:  # another thread began one in between
+                _busy.add(self)
 
     @staticmethod
     def _end(turn: Turn, error_type: str, late: bool) -> None:
@@ -80,8 +93,8 @@ class Runtime:
 
     def shutdown(self) -> None:
         """The process ends: end each turn that is not over, and judge each call that waits."""
-        while self._live:
-            turn = self._live.pop()
+        for turn in list(self._live):
+            self._forget(turn)
             guarded("shutdown", self._end, turn, ErrorType.PROCESS_EXIT, True)
         self._worker.stop(_LONGEST_SHUTDOWN)
         if self._ledger is not None:
@@ -97,7 +110,7 @@ class Runtime:
         """This process is a copy: its parent owns the streams that were open, and the calls that waited."""
         for turn in self._live:
             turn.disown()
-        self._live = set()
+        self._live = {}
         self._worker.forked()
         if self._ledger is not None:
             self._ledger.forked()
@@ -108,8 +121,8 @@ _LONGEST_SHUTDOWN = 5.0
 _LOCKING = ("opentelemetry.sdk", "opentelemetry.exporter", "otel_toolcalls.", "logging", "grpc")
 
 
-def _inside_telemetry() -> bool:
-    """Code that may hold a lock of the telemetry, or of ours, is running below the finaliser on this thread's stack."""
+def inside_telemetry() -> bool:
+    """For a finaliser: code that may hold a lock of the telemetry, or of ours, runs below it on this thread's stack."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
@@ -120,6 +133,8 @@ def _inside_telemetry() -> bool:
 
 
 _FINALISERS = frozenset({"otel_toolcalls.runtime", "otel_toolcalls.hooks.observation"})
+_busy: set[Runtime] = set()
+"""Those with open turns stay, also after ``uninstrument()``."""
 
 
 class _Exit:

@@ -17,24 +17,43 @@ from typing import Any
 from otel_toolcalls.accumulator import ProtocolError
 from otel_toolcalls.conventions import Anomaly, ErrorType
 from otel_toolcalls.guard import guarded, mishap
-from otel_toolcalls.runtime import Runtime
+from otel_toolcalls.runtime import Runtime, inside_telemetry
 from otel_toolcalls.turn import Request, Turn, qualified_name
 from otel_toolcalls.wire import WireType
 
-__all__ = ["Myself", "Observation", "Source", "adrive", "collector", "drive", "observe_failure", "observe_reply"]
+__all__ = ["Observation", "Source", "adrive", "collector", "drive", "observe_failure", "observe_reply"]
 
 
 class Observation:
     """The account of one stream, from its first event on."""
 
-    __slots__ = ("_at_end", "_runtime", "_task", "feed", "turn")
+    __slots__ = ("_at_end", "_over", "_reader", "_runtime", "_task", "collected", "feed", "turn")
 
     def __init__(self, runtime: Runtime, request: Request, wire: WireType) -> None:
         self._runtime = runtime
         self.turn: Turn = runtime.begin(request)
         self.feed: Callable[[Any], None] = wire(self.turn).feed
-        self._task = _current_task()
+        self.collected = False
+        """The garbage collector destroys the stream, and all that it is made of."""
+        self._reader: Callable[[], Any] = _nobody
+        self._task = _Task()
+        self._over = False
         self._at_end: Callable[[], None] | None = None
+
+    def read_by(self, reader: Any) -> None:
+        """Tie the stream to the one generator that reads it: when that is destroyed, the stream is over.
+
+        Known in the very moment, while it is still known who did it: a generator learns of its own end later, an async
+        one on another task, or never where its loop is gone.
+        """
+        self._reader = weakref.ref(reader, self._destroyed)
+        self._runtime.keep(self.turn, self._reader)
+
+    @property
+    def reading(self) -> bool:
+        """The SDK is at work for the reader, or nobody reads any more."""
+        reader = self._reader()
+        return reader is None or getattr(reader, "gi_running", False) or getattr(reader, "ag_running", False)
 
     def at_end(self, callback: Callable[[], None]) -> None:
         """Have ``callback`` called when the stream has ended, whichever way."""
@@ -58,52 +77,54 @@ class Observation:
 
     def closed(self) -> None:
         """The app left the stream."""
-        cancelled = _is_cancellation(sys.exc_info()[1]) or _was_cancelled(self._task)
+        if collector.running():
+            self.lost()
+            return
+        cancelled = _is_cancellation(sys.exc_info()[1]) or self._task.was_cancelled()
         self._end(ErrorType.CANCELLED if cancelled else ErrorType.CLOSED_EARLY)
 
     def dropped(self) -> None:
         """The last reference to the stream is gone."""
-        if _was_cancelled(self._task):
-            self._end(ErrorType.CANCELLED, late=True, finalising=True)
-        elif collector.running():
+        if collector.running():
             self.lost()
+        elif self._task.was_cancelled():
+            self._end(ErrorType.CANCELLED, late=True, elsewhere=inside_telemetry())
         else:
-            self._end(ErrorType.CLOSED_EARLY, finalising=True)
+            self._end(ErrorType.CLOSED_EARLY, elsewhere=inside_telemetry())
 
     def lost(self) -> None:
-        """The stream was found dead, some time after the app forgot it."""
-        self._end(ErrorType.GARBAGE_COLLECTED, late=True, finalising=True)
+        """The collector found the stream dead, some time after the app forgot it, and in the middle of anything."""
+        reason = ErrorType.CANCELLED if self._task.was_cancelled() else ErrorType.GARBAGE_COLLECTED
+        self._end(reason, late=True, elsewhere=True)
 
-    def _end(self, error_type: str, *, late: bool = False, finalising: bool = False) -> None:
-        if not self.turn.over:
-            self._runtime.end(self.turn, error_type, late=late, finalising=finalising)
-        callback, self._at_end = self._at_end, None
-        if callback is not None:
-            guarded("at_end", callback)
-
-
-class _Lease:
-    """Lives in the frame of an async generator, which can be destroyed without being closed: its loop may be gone."""
-
-    __slots__ = ("_observation",)
-
-    def __init__(self, observation: Observation) -> None:
-        self._observation = observation
-
-    def __del__(self) -> None:
+    def _destroyed(self, _reference: object) -> None:
         try:
-            self._observation.lost()
+            self.collected = collector.running()
+            self.dropped()
         except Exception as error:
-            mishap("lease", error)
+            mishap("destroyed", error)
+
+    def _end(self, error_type: str, *, late: bool = False, elsewhere: bool = False) -> None:
+        if self._over:
+            return
+        self._over = True
+        end = self._runtime.end_elsewhere if elsewhere else self._runtime.end
+        end(self.turn, error_type, late=late)
+        if not elsewhere:
+            self._task.leave()
+        if self._at_end is not None:
+            guarded("at_end", self._at_end)
+
+
+def _nobody() -> None:
+    return None
 
 
 Source = Callable[[], "tuple[Any, Observation | None]"]
 """Called at the first ``next``: the SDK's own iterator, and the observation of it, None where there is none."""
-Myself = Callable[[], Any]
-"""The generator that reads the stream, while anybody holds it; None when it is being destroyed."""
 
 
-def drive(source: Source, myself: Myself) -> Generator[Any, None, None]:
+def drive(source: Source) -> Generator[Any, None, None]:
     """The events of the SDK's iterator, untouched; each is observed on its way.
 
     Guarded is exactly our own code between receiving an event and handing it over.
@@ -126,7 +147,7 @@ def drive(source: Source, myself: Myself) -> Generator[Any, None, None]:
         observation.exhausted()
     except GeneratorExit:
         if observation is not None:
-            observation.dropped() if myself() is None else observation.closed()
+            observation.closed()
         raise
     except BaseException as error:
         if observation is not None:
@@ -138,11 +159,10 @@ def drive(source: Source, myself: Myself) -> Generator[Any, None, None]:
             close()
 
 
-async def adrive(source: Source, myself: Myself) -> AsyncGenerator[Any, None]:
+async def adrive(source: Source) -> AsyncGenerator[Any, None]:
     """The same for an async iterator. What we note of its end, we note before anything is awaited."""
     inner, observation = source()
     del source
-    lease = None if observation is None else _Lease(observation)
     try:
         if observation is None:
             async for event in inner:
@@ -160,16 +180,16 @@ async def adrive(source: Source, myself: Myself) -> AsyncGenerator[Any, None]:
         observation.exhausted()
     except GeneratorExit:
         if observation is not None:
-            observation.dropped() if myself() is None else observation.closed()
+            observation.closed()
         raise
     except BaseException as error:
         if observation is not None:
             observation.failed(error)
         raise
     finally:
-        del lease
         close = getattr(inner, "aclose", None)
-        if close is not None:
+        # What the collector destroys, the event loop closes piece by piece: closing it here too would be once too often.
+        if close is not None and not (observation is not None and observation.collected):
             await close()
 
 
@@ -197,24 +217,47 @@ def _is_cancellation(error: BaseException | None) -> bool:
     return any(kind.__name__ in ("CancelledError", "Cancelled") for kind in type(error).__mro__)
 
 
-def _current_task() -> Callable[[], Any] | None:
-    asyncio = sys.modules.get("asyncio")
-    if asyncio is None:
-        return None
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        return None
-    return None if task is None else weakref.ref(task)
+class _Task:
+    """The task that began to read a stream, and whether it was cancelled.
+
+    An async stream that is dropped is closed by its loop, some turns later: the task that left it may be gone by then,
+    so it tells its fate when it is done. Nothing here keeps it alive.
+    """
+
+    __slots__ = ("_before", "_cancelled", "_reference")
+
+    def __init__(self) -> None:
+        self._before = 0
+        self._cancelled = False
+        self._reference: Callable[[], Any] = _nobody
+        asyncio = sys.modules.get("asyncio")
+        try:
+            task = asyncio.current_task() if asyncio is not None else None
+        except RuntimeError:  # no loop runs here
+            return
+        if task is not None:
+            self._reference = weakref.ref(task)
+            self._before = _cancellations(task)
+            task.add_done_callback(self._done)
+
+    def _done(self, task: Any) -> None:
+        self._cancelled = task.cancelled()
+
+    def was_cancelled(self) -> bool:
+        task = self._reference()
+        return self._cancelled or (task is not None and _cancellations(task) > self._before)
+
+    def leave(self) -> None:
+        """The stream is over, in the flow of its task."""
+        task = self._reference()
+        if task is not None:
+            task.remove_done_callback(self._done)
 
 
-def _was_cancelled(reference: Callable[[], Any] | None) -> bool:
-    """The task that began to read the stream was cancelled."""
-    task = reference() if reference is not None else None
-    if task is None:
-        return False
+def _cancellations(task: Any) -> int:
+    """How often it was asked to stop; Python 3.10 does not know."""
     cancelling = getattr(task, "cancelling", None)
-    return bool(task.cancelled() or (cancelling is not None and cancelling()))
+    return cancelling() if cancelling is not None else 0
 
 
 class _Collector:

@@ -13,11 +13,11 @@ import re
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any, Final
 
 from otel_toolcalls.guard import guarded
 from otel_toolcalls.hooks.observation import (
-    Myself,
     Observation,
     Source,
     adrive,
@@ -258,50 +258,53 @@ def _wrap_async_stream(provider: str) -> Callable[[Runtime], Wrapper]:
     return lambda runtime: _stream_wrapper(runtime, provider, adrive)
 
 
-def _stream_wrapper(runtime: Runtime, provider: str, drive_it: Callable[[Source, Myself], Any]) -> Wrapper:
+def _stream_wrapper(runtime: Runtime, provider: str, drive_it: Callable[[Source], Any]) -> Wrapper:
     def stream(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        itself: list[Callable[[], Any]] = []
-
-        def myself() -> Any:
-            return itself[0]() if itself else None
+        known = guarded("stream", _stream_known, runtime, provider, instance)
+        if known is None:
+            return wrapped(*args, **kwargs)
+        reader: list[Callable[[], Any]] = []
 
         def source() -> tuple[Any, Observation | None]:
-            held = _detached(instance)
-            observation = guarded("begin", _begin, runtime, provider, held, myself)
-            return wrapped.__func__(held), observation
+            held = guarded("detach", _detached, instance, wrapped) or instance
+            observation = guarded("begin", _begin, runtime, known, held, reader[0]())
+            return wrapped() if held is instance else wrapped.__func__(held), observation
 
-        generator = drive_it(source, myself)
-        itself.append(weakref.ref(generator))
+        generator = drive_it(source)
+        reader.append(weakref.ref(generator))
         return generator
 
     return stream
 
 
-def _detached(stream: Any) -> Any:
+def _detached(stream: Any, method: Any) -> Any:
     """A copy of the stream that does not hold its own iterator.
 
     The SDK's generator holds the stream it reads, and most versions' streams hold that generator. Of such a cycle only
-    the collector would ever tell us that the app has left.
+    the collector would ever tell us that the app has left. Where somebody else has wrapped the method before us, it
+    must get the stream itself.
     """
-    held = vars(stream)
-    if "_iterator" not in held:
+    if "_iterator" not in vars(stream) or not isinstance(method, MethodType):
         return stream
     detached = copy.copy(stream)
     del detached.__dict__["_iterator"]
     return detached
 
 
-def _begin(runtime: Runtime, provider: str, stream: Any, myself: Myself) -> Observation | None:
-    response = field(stream, "response")
-    known = _known(response)
+def _stream_known(runtime: Runtime, provider: str, stream: Any) -> _Known | None:
+    known = _known(field(stream, "response"))
     if known is None:
         protocol = _by_event_type(field(stream, "_cast_to"))
-        if protocol is None:
-            return None
-        known = _Known(protocol, Request(_provider(provider, field(stream, "_client"))), runtime)
+        if protocol is not None:
+            known = _Known(protocol, Request(_provider(provider, field(stream, "_client"))), runtime)
+    return known
+
+
+def _begin(runtime: Runtime, known: _Known, stream: Any, reader: Any) -> Observation:
     known.done = True
     observation = Observation(runtime, known.request, known.protocol.wire)
-    guarded("close_hook", _watch_close, response, observation, myself)
+    observation.read_by(reader)
+    guarded("close_hook", _watch_close, field(stream, "response"), observation)
     return observation
 
 
@@ -327,46 +330,43 @@ _EVENT_TYPES: Final = (
 )
 
 
-def _watch_close(response: Any, observation: Observation, myself: Myself) -> None:
+def _watch_close(response: Any, observation: Observation) -> None:
     """Learn at once when the app closes the response: every way of leaving a stream or a helper early ends there.
 
     The SDK closes it too, at the end of the body: then the generator is running, and knows better how it ended.
-    Set on this one object, and taken off when the stream has ended.
+    Set on this one object, and taken off when the stream has ended. The cycle that this makes of the response lasts no
+    longer than the generator; a weak reference would be cleared before the collector lets the SDK close what it lost.
     """
-    reference = weakref.ref(response)
     own = vars(response)
     watched = {}
     for name in ("close", "aclose"):
-        before = own.get(name)
-        original = before if before is not None else getattr(type(response), name, None)
-        if original is None:
-            continue
-        watched[name] = own[name] = _watching(original, before is not None, reference, observation, myself)
+        original = getattr(response, name, None)
+        if original is not None:
+            watched[name] = own.get(name), _watching(original, observation)
 
     def unwatch() -> None:
-        alive = reference()
-        for name, watcher in watched.items():
-            if alive is not None and vars(alive).get(name) is watcher:
-                del vars(alive)[name]
+        for name, (before, watcher) in watched.items():
+            if own.get(name) is not watcher:
+                continue  # somebody else's now
+            if before is None:
+                del own[name]
+            else:
+                own[name] = before
 
+    own.update((name, watcher) for name, (_, watcher) in watched.items())
     observation.at_end(unwatch)
 
 
-def _watching(
-    original: Callable[..., Any], bound: bool, reference: Callable[[], Any], observation: Observation, myself: Myself
-) -> Callable[..., Any]:
+def _watching(original: Callable[..., Any], observation: Observation) -> Callable[..., Any]:
     def close(*args: Any, **kwargs: Any) -> Any:
-        guarded("close", _closed, observation, myself)
-        return original(*args, **kwargs) if bound else original(reference(), *args, **kwargs)
+        guarded("close", _closed, observation)
+        return original(*args, **kwargs)
 
     return close
 
 
-def _closed(observation: Observation, myself: Myself) -> None:
-    generator = myself()
-    if generator is not None and not (
-        getattr(generator, "gi_running", False) or getattr(generator, "ag_running", False)
-    ):
+def _closed(observation: Observation) -> None:
+    if not observation.reading:
         observation.closed()
 
 
