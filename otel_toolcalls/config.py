@@ -11,11 +11,12 @@ import fnmatch
 import json
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Any, Final
 
-__all__ = ["CAPTURE_VARIABLE", "PREFIX", "Configuration", "Redact", "Settings", "SettingsError", "resolve"]
+__all__ = ["CAPTURE_VARIABLE", "PREFIX", "Configuration", "Redact", "Settings", "SettingsError", "masked", "resolve"]
 
 PREFIX: Final = "OTEL_TOOLCALLS_"
 CAPTURE_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
@@ -47,7 +48,7 @@ class Settings:
     """Captured content is cut at this many bytes of UTF-8."""
     redact: Redact | None = None
     """What captured arguments pass through first."""
-    ledger: str = "memory"
+    ledger: str = field(default="memory", repr=False)
     """Where completed calls wait: ``memory``, ``sqlite:///file``, ``redis://host/db``; ``none`` follows no call."""
     ledger_capacity: int = 10_000
     """How many calls may wait in memory; the oldest beyond that is reported and let go."""
@@ -183,11 +184,17 @@ def resolve(given: Mapping[str, object], environ: Mapping[str, str] = os.environ
     return Settings(**values)
 
 
+def masked(url: object) -> str:
+    """A URL as it may be shown: without user, password and query."""
+    return re.sub(r"^([a-z+]*:/*)?.*@", r"\1***@", str(url)).partition("?")[0]
+
+
 def _parse(name: str, value: object, shown: str) -> Any:
     try:
         return _PARSERS[name](value)
     except ValueError as error:
-        raise SettingsError(f"{shown}: expected {error}; got {value!r}") from None
+        got = masked(value) if name == "ledger" else repr(value)
+        raise SettingsError(f"{shown}: expected {error}; got {got}") from None
 
 
 def _unknown(name: str, what: str, known: Mapping[str, object]) -> SettingsError:

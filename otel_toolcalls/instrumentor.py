@@ -19,6 +19,8 @@ from otel_toolcalls.hooks.patching import Fact, Hook, Patches
 from otel_toolcalls.ledger import Entry
 from otel_toolcalls.ledger.account import MemoryAccount
 from otel_toolcalls.ledger.book import Ledger
+from otel_toolcalls.ledger.opening import open_store
+from otel_toolcalls.ledger.shared import SharedAccount
 from otel_toolcalls.runtime import Runtime
 from otel_toolcalls.telemetry import Telemetry
 from otel_toolcalls.worker import Worker
@@ -74,7 +76,15 @@ class _Installation:
 def _ledger(settings: config.Settings, telemetry: Telemetry, worker: Worker) -> Ledger | None:
     if settings.ledger == "none":
         return None
-    account = MemoryAccount(settings.ledger_capacity, telemetry.lost, worker.wake)
+    store = open_store(settings.ledger)
+    if store is None:
+        return Ledger(settings, MemoryAccount(settings.ledger_capacity, telemetry.lost, worker.wake), telemetry)
+
+    def wake() -> None:
+        worker.start()  # a process that only runs tools begins no turn
+        worker.wake()
+
+    account = SharedAccount(store, settings.ledger_capacity, telemetry.lost, telemetry.settled, wake)
     return Ledger(settings, account, telemetry)
 
 

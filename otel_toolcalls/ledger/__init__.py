@@ -13,7 +13,10 @@ from typing import Protocol
 from otel_toolcalls.conventions import LostReason, SettledBy
 from otel_toolcalls.turn import Call, Request
 
-__all__ = ["Claim", "Entry", "Judged", "Reporter", "Settlement", "Store", "TraceRef"]
+__all__ = ["DISPATCHES", "Claim", "Entry", "Judged", "Reporter", "Settlement", "Store", "TraceRef"]
+
+DISPATCHES = frozenset({SettledBy.DISPATCH, SettledBy.SPAN})
+"""What settles a call because it began to run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +60,10 @@ class Entry:
 class Claim:
     """Somebody ran, answered or acknowledged a call. Which one, the store finds.
 
-    The newest unsettled entry that fits is taken, never two: by ``key`` where it is known; else by ``call_id``; else,
-    or where no announcement of that id is known, the first in order of the newest turn with an unsettled call that has
-    no id and that ``name``. Of equals, one in the same trace goes first, then one of that name.
+    The newest unsettled entry that fits is taken, never two: by ``call_id``; else, or where no announcement of that id
+    is known, the first in order of the newest turn with an unsettled call that has no id and that ``name``. Of equals,
+    one in the same trace goes first, then that of ``key``, then one of that name. Where neither id nor name is given,
+    ``key`` alone says which.
     """
 
     by: SettledBy
@@ -69,6 +73,9 @@ class Claim:
     trace_id: int = 0
     """Of the span in which it happened; 0 where there is none."""
     key: str | None = None
+    """The call that the claimant takes it for."""
+    token: str = ""
+    """Unique, where the claim may have to be looked for again in a shared store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +133,7 @@ class Store(Protocol):
         """What waits, oldest first."""
 
     def close(self, now: float) -> Sequence[Judged]:
-        """This process ends in order. Returns what is lost with it."""
+        """This process ends in order. Returns what is lost with it: nothing where others can follow it."""
 
 
 class Reporter(Protocol):

@@ -28,11 +28,11 @@ class Account(Protocol):
     def settle(self, claim: Claim, then: Then) -> None:
         """Somebody claims a call; ``then`` is told what the claim met."""
 
-    def turn_of(self, call_id: str, trace_id: int) -> str | None:
-        """The turn of the newest call of that id that waits, as far as this process knows."""
-
     def hasten(self, turn: str, reason: LostReason, due_at: float) -> None:
         """Judge what still waits of a turn at ``due_at`` at the latest."""
+
+    def leave(self, call_id: str, trace_id: int, reason: LostReason, due_at: float) -> None:
+        """The same for the turn of the newest call of that id that waits, one in that trace first."""
 
     def drop(self, turn: str, dropped: Callable[[Entry], None]) -> None:
         """Follow the calls of a turn no longer; ``dropped`` is told each that still waited."""
@@ -78,12 +78,14 @@ class MemoryAccount:
     def settle(self, claim: Claim, then: Then) -> None:
         then(self._store.settle(claim))
 
-    def turn_of(self, call_id: str, trace_id: int) -> str | None:
-        return self._store.turn_of(call_id, trace_id)
-
     def hasten(self, turn: str, reason: LostReason, due_at: float) -> None:
         self._store.hasten(turn, reason, due_at)
         self._due(due_at)
+
+    def leave(self, call_id: str, trace_id: int, reason: LostReason, due_at: float) -> None:
+        turn = self._store.turn_of(call_id, trace_id)
+        if turn is not None:
+            self.hasten(turn, reason, due_at)
 
     def drop(self, turn: str, dropped: Callable[[Entry], None]) -> None:
         for entry in self._store.drop(turn):

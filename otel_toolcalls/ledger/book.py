@@ -91,17 +91,16 @@ class Ledger:
         self._reporter.answered(request, settlement.entry if settlement is not None else None)
         if settlement is not None and settlement.entry.turn not in turns:
             turns.add(settlement.entry.turn)
-            self._hasten(settlement.entry.turn, LostReason.SIBLINGS_ANSWERED)
+            due_at = time.time() + self._settings.sibling_grace
+            self._account.hasten(settlement.entry.turn, LostReason.SIBLINGS_ANSWERED, due_at)
 
     def _left_behind(self, request: Request) -> None:
-        turns = {self._account.turn_of(call_id, request.trace_id) for call_id in request.carried}
-        if request.continues is not None:
-            turns.add(self._responses.get(request.continues))
-        for turn in turns - {None}:
-            self._hasten(str(turn), LostReason.TURN_ANSWERED_WITHOUT)
-
-    def _hasten(self, turn: str, reason: LostReason) -> None:
-        self._account.hasten(turn, reason, time.time() + self._settings.sibling_grace)
+        reason, due_at = LostReason.TURN_ANSWERED_WITHOUT, time.time() + self._settings.sibling_grace
+        for call_id in request.carried:
+            self._account.leave(call_id, request.trace_id, reason, due_at)
+        turn = self._responses.get(request.continues) if request.continues is not None else None
+        if turn is not None:
+            self._account.hasten(turn, reason, due_at)
 
     # ---- claims -----------------------------------------------------------------------------------------------------
 

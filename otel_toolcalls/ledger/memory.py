@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from otel_toolcalls.conventions import LostReason, SettledBy
-from otel_toolcalls.ledger import Claim, Entry, Judged, Settlement
+from otel_toolcalls.ledger import DISPATCHES, Claim, Entry, Judged, Settlement
 
-__all__ = ["MemoryStore"]
+__all__ = ["LOOK_BACK", "MemoryStore"]
 
-_DISPATCHES = frozenset({SettledBy.DISPATCH, SettledBy.SPAN})
-_LOOK_BACK = 64
+LOOK_BACK = 64
 """How many equals a claim chooses among, newest first: ids may repeat without end, and a claim must not cost more."""
 
 
@@ -51,7 +50,7 @@ class _Groups:
 
     def newest_first(self, group: Hashable) -> list[_Row]:
         rows = self._groups.get(group)
-        return list(islice(reversed(rows.values()), _LOOK_BACK)) if rows else []
+        return list(islice(reversed(rows.values()), LOOK_BACK)) if rows else []
 
 
 class MemoryStore:
@@ -89,7 +88,7 @@ class MemoryStore:
             row, ambiguous = self._find(claim)
             if row is None:
                 return None
-            if claim.by in _DISPATCHES:
+            if claim.by in DISPATCHES:
                 row.dispatches += 1
             first = row.entry.key in self._waiting
             if first:
@@ -106,7 +105,7 @@ class MemoryStore:
     def turn_of(self, call_id: str, trace_id: int) -> str | None:
         with self._lock:
             what = ("id", call_id)
-            rows = self._waiting_groups.newest_first((what, trace_id)) or self._waiting_groups.newest_first((what, 0))
+            rows = self._equals(self._waiting_groups, what, trace_id)
             return rows[0].entry.turn if rows else None
 
     def hasten(self, turn: str, reason: LostReason, due_at: float) -> None:
@@ -154,28 +153,35 @@ class MemoryStore:
     # ---- inside; the lock is held -----------------------------------------------------------------------------------
 
     def _find(self, claim: Claim) -> tuple[_Row | None, bool]:
+        meant = None
         if claim.key is not None:
-            return self._waiting.get(claim.key) or self._past.get(claim.key), False
+            meant = self._waiting.get(claim.key) or self._past.get(claim.key)
+        if claim.call_id is None and claim.name is None:
+            return meant, False
         if claim.call_id is not None:
-            same_id = ("id", claim.call_id)
-            for rows in (
-                self._waiting_groups.newest_first((same_id, claim.trace_id)),
-                self._waiting_groups.newest_first((same_id, 0)),
-            ):
-                if rows:
-                    named = [row for row in rows if row.entry.name == claim.name] or rows
-                    return named[0], len(named) > 1
-            past = self._past_groups.newest_first((same_id, 0))
-            if past:
-                return past[0], False
+            rows = self._equals(self._waiting_groups, ("id", claim.call_id), claim.trace_id)
+            if rows:
+                named = [row for row in rows if row.entry.name == claim.name] or rows
+                return next((row for row in rows if row is meant), named[0]), len(named) > 1
+        return (meant, False) if meant is not None else self._find_less_sure(claim)
+
+    def _find_less_sure(self, claim: Claim) -> tuple[_Row | None, bool]:
+        """One of that id that waits no more, or one without an id of that name."""
+        past = self._past_groups.newest_first((("id", claim.call_id), 0)) if claim.call_id is not None else []
+        if past:
+            return past[0], False
         if claim.name is not None:
-            same_name = ("name", claim.name)
             for groups in (self._waiting_groups, self._past_groups):
-                rows = groups.newest_first((same_name, claim.trace_id)) or groups.newest_first((same_name, 0))
+                rows = self._equals(groups, ("name", claim.name), claim.trace_id)
                 if rows and (groups is self._waiting_groups or rows[0].lost is not None):
                     turn = rows[0].entry.turn
                     return [row for row in rows if row.entry.turn == turn][-1], True
         return None, False
+
+    @staticmethod
+    def _equals(groups: _Groups, what: Hashable, trace_id: int) -> list[_Row]:
+        """Those in the same trace, or where there is none, those in any; newest first."""
+        return groups.newest_first((what, trace_id)) or groups.newest_first((what, 0))
 
     def _schedule(self, entry: Entry) -> None:
         heapq.heappush(self._due, (entry.due_at, entry.key))
