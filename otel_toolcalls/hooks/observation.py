@@ -204,7 +204,9 @@ def observe_reply(runtime: Runtime, request: Request, wire: WireType, reply: Any
     except Exception as error:
         mishap("reply", error)
     finally:
-        runtime.end(turn, ErrorType.STREAM_ENDED)
+        runtime.end(
+            turn, ErrorType.CLOSED_EARLY
+        )  # it came whole: an end that it does not state is nothing that it lacks
 
 
 def observe_failure(runtime: Runtime, request: Request, error: BaseException) -> None:

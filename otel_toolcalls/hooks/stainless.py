@@ -55,13 +55,16 @@ _CHAT: Final = _Protocol(openai_chat.OpenAIChat, openai_chat.read_request)
 _RESPONSES: Final = _Protocol(openai_responses.OpenAIResponses, openai_responses.read_request)
 _ASSISTANTS: Final = _Protocol(openai_assistants.OpenAIAssistants, openai_assistants.read_request)
 
-_PATHS: Final = (
-    (re.compile(r"/messages$"), _ANTHROPIC),
-    (re.compile(r"/chat/completions$"), _CHAT),
-    (re.compile(r"/responses(?:/(?P<resumes>[^/]+))?$"), _RESPONSES),
-    (re.compile(r"/threads(?:/[^/]+)?/runs(?:/[^/]+(?:/submit_tool_outputs)?)?$"), _ASSISTANTS),
+_RUN: Final = r"/threads/[^/]+/runs/(?P<run>[^/]+)"
+_ANTHROPIC_ROUTES: Final = (("post", re.compile(r"/messages$"), _ANTHROPIC),)
+_OPENAI_ROUTES: Final = (
+    ("post", re.compile(r"/chat/completions$"), _CHAT),
+    ("post", re.compile(r"/responses$"), _RESPONSES),
+    ("get", re.compile(r"/responses/(?P<resumes>[^/]+)$"), _RESPONSES),
+    ("post", re.compile(rf"/threads(?:/[^/]+)?/runs$|{_RUN}/submit_tool_outputs$"), _ASSISTANTS),
+    ("get", re.compile(rf"{_RUN}$"), _ASSISTANTS),
 )
-"""The last part of a request's path, before a cloud rewrites it → the protocol of its response."""
+"""Method and last part of a request's path, before a cloud rewrites it → the protocol of its response."""
 
 _PROVIDERS: Final[Mapping[str, str]] = {
     "AnthropicBedrock": "aws.bedrock",
@@ -92,12 +95,14 @@ _HOSTS: Final = (
 class _Known:
     """What is known of one request."""
 
-    __slots__ = ("_runtime", "done", "protocol", "request")
+    __slots__ = ("_runtime", "done", "exists", "protocol", "request")
 
-    def __init__(self, protocol: _Protocol, request: Request, runtime: Runtime) -> None:
+    def __init__(self, protocol: _Protocol, request: Request, runtime: Runtime, *, exists: bool = False) -> None:
         self.protocol = protocol
         self.request = request
         self._runtime = runtime
+        self.exists = exists
+        """It asks for a response that exists already, which may not be over."""
         self.done = False
         """Its response is being observed: a second parse of the same reply is not a second reply."""
 
@@ -192,13 +197,11 @@ def _wrap_build_request(provider: str) -> Callable[[Runtime], Wrapper]:
 def _note_request(runtime: Runtime, provider: str, client: Any, options: Any, sent: Any) -> None:
     attempt = _attempt.get()
     path = (attempt.path if attempt is not None else "") or str(field(options, "url") or "")
-    found = _protocol(path) or _protocol(str(field(options, "url") or ""))
+    method = str(field(options, "method") or "").lower()
+    found = _protocol(provider, method, path) or _protocol(provider, method, str(field(options, "url") or ""))
     if found is None:
         return
     protocol, resumes = found
-    reads = str(field(options, "method") or "").lower() == "get"
-    if not reads and resumes is not None:
-        return  # an action on a response, such as cancelling it
     if attempt is not None and attempt.known is not None:
         known = attempt.known  # a retry: the same request, and the same results in it
     else:
@@ -213,9 +216,10 @@ def _note_request(runtime: Runtime, provider: str, client: Any, options: Any, se
                 read.results,
                 read.carried,
                 read.continues,
-                resumes if reads else None,
+                resumes,
             ),
             runtime,
+            exists=method == "get",
         )
         runtime.request(known.request)
         if attempt is not None:
@@ -223,10 +227,10 @@ def _note_request(runtime: Runtime, provider: str, client: Any, options: Any, se
     sent.extensions[_EXTENSION] = known
 
 
-def _protocol(path: str) -> tuple[_Protocol, str | None] | None:
+def _protocol(sdk: str, method: str, path: str) -> tuple[_Protocol, str | None] | None:
     bare = path.partition("?")[0].rstrip("/")
-    for pattern, protocol in _PATHS:
-        match = pattern.search(bare)
+    for verb, pattern, protocol in _ANTHROPIC_ROUTES if sdk == "anthropic" else _OPENAI_ROUTES:
+        match = pattern.search(bare) if verb == method else None
         if match is not None:
             return protocol, match.groupdict().get("resumes")
     return None
@@ -352,6 +356,7 @@ def _watch_close(response: Any, observation: Observation) -> None:
                 del own[name]
             else:
                 own[name] = before
+        guarded("forget", _forget, response)
 
     own.update((name, watcher) for name, (_, watcher) in watched.items())
     observation.at_end(unwatch)
@@ -370,7 +375,16 @@ def _closed(observation: Observation) -> None:
         observation.closed()
 
 
+def _forget(response: Any) -> None:
+    """Take off what we put on the request of a response that has been observed."""
+    response.request.extensions.pop(_EXTENSION, None)
+
+
 # ---- whole replies --------------------------------------------------------------------------------------------------
+
+
+_PENDING: Final = frozenset({"queued", "in_progress", "cancelling"})
+"""What a response says of itself that is polled before it is over: that is no reply yet."""
 
 
 def _wrap_parse(runtime: Runtime) -> Wrapper:
@@ -382,7 +396,9 @@ def _wrap_parse(runtime: Runtime) -> Wrapper:
         if known is not None and not known.done and not hasattr(reply, "__stream__"):
             known.done = True
             known.request.streaming = False
-            observe_reply(runtime, known.request, known.protocol.wire, reply)
+            if not (known.exists and field(reply, "status") in _PENDING):
+                observe_reply(runtime, known.request, known.protocol.wire, reply)
+            guarded("parse", _forget, field(instance, "http_response"))
         return reply
 
     return parse
