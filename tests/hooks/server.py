@@ -66,7 +66,7 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError:
             self.close_connection = True
 
-    do_GET = do_POST  # noqa: N815  (its base gives the name)
+    do_GET = do_DELETE = do_POST  # noqa: N815  (its base gives the names)
 
     def _answer(self, reply: Reply) -> None:
         self.send_response(reply.status)
