@@ -30,13 +30,14 @@ def items(value: Any) -> Sequence[Any]:
 
 
 def as_json(value: object) -> str:
-    """A whole value as text; text stays as it is, None is none."""
+    """A whole value as text, with the fields that were sent and no others; text stays as it is, None is none."""
     if value is None:
         return ""
     if isinstance(value, str):
         return value
     dump = getattr(value, "model_dump", None)
-    return json.dumps(dump(mode="json") if callable(dump) else value, default=str, ensure_ascii=False)
+    sent = dump(mode="json", by_alias=True, exclude_unset=True) if callable(dump) else value
+    return json.dumps(sent, default=str, ensure_ascii=False)
 
 
 def names(tools: Any) -> frozenset[str]:
