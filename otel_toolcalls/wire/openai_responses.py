@@ -97,7 +97,7 @@ class OpenAIResponses:
         item_id = clean(field(item, "id"))
         if item_id is not None:
             self._known.add(item_id)
-        run_here = shape.kind is Kind.CLIENT or field(item, "execution") == "client"
+        run_here = field(item, "execution") == "client" or (shape.kind is Kind.CLIENT and not _is_hosted(item))
         self._turn.announce(
             position,
             _call_id(item),
@@ -177,6 +177,11 @@ class OpenAIResponses:
 
     def _error(self, event: Any) -> None:
         self._turn.fail(clean(field(event, "code")) or ErrorType.RESPONSE_FAILED)
+
+
+def _is_hosted(item: Any) -> bool:
+    """A shell of the provider's own: the command runs in its container, and the output comes in the same response."""
+    return bool(field(field(item, "environment"), "type") == "container_reference")
 
 
 def _call_id(item: Any) -> str | None:
