@@ -54,6 +54,11 @@ class AnthropicMessages:
         self._finish(field(message, "stop_reason"))
 
     def _message_start(self, event: Any) -> None:
+        # A second one is a gateway that began anew: what the first left open will not be completed.
+        for position in list(self._turn.accumulator.open):
+            self._turn.give_up(position, ErrorType.STREAM_ENDED)
+        self._others.clear()
+        self._inputs.clear()
         message = field(event, "message")
         self._turn.response(field(message, "id"), field(message, "model"))
 
