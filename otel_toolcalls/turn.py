@@ -429,7 +429,7 @@ class Turn:
         self.ended_ns = self.seen_ns
         self._confirm_closed(None)
         for buffer in self.accumulator.finish():
-            self._abandon(buffer, Outcome.ABANDONED, error_type)
+            self._abandon(buffer, Outcome.ABANDONED, self.error_type or error_type)
         if self.error_type is None and not self.finished and (self.failed or error_type != ErrorType.CLOSED_EARLY):
             self.error_type = error_type
         if self.announced != self.completed + self.failed:

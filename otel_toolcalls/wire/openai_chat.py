@@ -74,8 +74,9 @@ class _Choice:
                 slot = at_index or self.last
                 return slot, [Anomaly.ID_CHANGED] if slot is not None and slot.call.call_id is not None else []
             return None, []
-        if name is None and index is None and self.last is not None:
-            return self.last, [Anomaly.INDEX_MISSING]
+        last = self.last
+        if index is None and last is not None and (name is None or (last.open and last.call.name is None)):
+            return last, [Anomaly.INDEX_MISSING]
         return None, []
 
 
@@ -119,7 +120,8 @@ class OpenAIChat:
     def _without_choices(self, event: Any) -> None:
         """Filter results come first, usage comes last; a server's error object is in neither's shape."""
         if field(event, "object") == "error":
-            self._turn.fail(ErrorType.RESPONSE_FAILED)
+            # A gateway may go on after it: what is still open at the end was lost to it, and no sooner.
+            self._turn.error_type = ErrorType.RESPONSE_FAILED
 
     def _name(self, event: Any) -> bool:
         self._turn.response(field(event, "id"), field(event, "model"))
