@@ -64,6 +64,9 @@ class Observation:
         if isinstance(error, ProtocolError) and self._runtime.settings.on_violation == "raise":
             raise error
         mishap("feed", error)
+        guarded("feed", self._mark)
+
+    def _mark(self) -> None:
         for call in list(self.turn.calls.values()):
             call.note(Anomaly.INTERNAL_ERROR)
 
@@ -144,14 +147,14 @@ def drive(source: Source) -> Generator[Any, None, None]:
                 observation.mishap(error)
             yield event
             event = None  # keep nothing alive while the SDK reads on
-        observation.exhausted()
+        guarded("end", observation.exhausted)
     except GeneratorExit:
         if observation is not None:
-            observation.closed()
+            guarded("end", observation.closed)
         raise
     except BaseException as error:
         if observation is not None:
-            observation.failed(error)
+            guarded("end", observation.failed, error)
         raise
     finally:
         close = getattr(inner, "close", None)
@@ -177,14 +180,14 @@ async def adrive(source: Source) -> AsyncGenerator[Any, None]:
                 observation.mishap(error)
             yield event
             event = None
-        observation.exhausted()
+        guarded("end", observation.exhausted)
     except GeneratorExit:
         if observation is not None:
-            observation.closed()
+            guarded("end", observation.closed)
         raise
     except BaseException as error:
         if observation is not None:
-            observation.failed(error)
+            guarded("end", observation.failed, error)
         raise
     finally:
         close = getattr(inner, "aclose", None)
@@ -195,7 +198,9 @@ async def adrive(source: Source) -> AsyncGenerator[Any, None]:
 
 def observe_reply(runtime: Runtime, request: Request, wire: WireType, reply: Any) -> None:
     """A reply that was not streamed: its calls are announced and closed at once."""
-    turn = runtime.begin(request)
+    turn = guarded("begin", runtime.begin, request)
+    if turn is None:
+        return
     try:
         wire(turn).reply(reply)
     except ProtocolError:
@@ -204,9 +209,8 @@ def observe_reply(runtime: Runtime, request: Request, wire: WireType, reply: Any
     except Exception as error:
         mishap("reply", error)
     finally:
-        runtime.end(
-            turn, ErrorType.CLOSED_EARLY
-        )  # it came whole: an end that it does not state is nothing that it lacks
+        # It came whole: an end that it does not state is nothing that it lacks.
+        guarded("end", runtime.end, turn, ErrorType.CLOSED_EARLY)
 
 
 def observe_failure(runtime: Runtime, request: Request, error: BaseException) -> None:

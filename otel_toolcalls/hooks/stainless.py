@@ -392,16 +392,24 @@ def _wrap_parse(runtime: Runtime) -> Wrapper:
 
     def parse(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         reply = wrapped(*args, **kwargs)
-        known = guarded("parse", _known, field(instance, "http_response"))
-        if known is not None and not known.done and not hasattr(reply, "__stream__"):
-            known.done = True
-            known.request.streaming = False
-            if not (known.exists and field(reply, "status") in _PENDING):
-                observe_reply(runtime, known.request, known.protocol.wire, reply)
-            guarded("parse", _forget, field(instance, "http_response"))
+        known = guarded("parse", _known_of_reply, instance, reply)
+        if known is not None:
+            observe_reply(runtime, known.request, known.protocol.wire, reply)
         return reply
 
     return parse
+
+
+def _known_of_reply(response: Any, reply: Any) -> _Known | None:
+    """What is known of the request, where this is its whole reply and nobody has observed it yet."""
+    http_response = field(response, "http_response")
+    known = _known(http_response)
+    if known is None or known.done or hasattr(reply, "__stream__"):
+        return None
+    known.done = True
+    known.request.streaming = False
+    _forget(http_response)
+    return None if known.exists and field(reply, "status") in _PENDING else known
 
 
 def _hook(sdk: str, distribution: str, provider: str, *, legacy_response: bool = False) -> Hook:
