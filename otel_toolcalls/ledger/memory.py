@@ -24,6 +24,8 @@ LOOK_BACK = 64
 @dataclass(slots=True)
 class _Row:
     entry: Entry
+    number: int
+    """In order of announcement."""
     settled: SettledBy | None = None
     lost: LostReason | None = None
     dispatches: int = 0
@@ -48,7 +50,7 @@ class _Groups:
     def all(self, group: Hashable) -> list[_Row]:
         return list(self._groups.get(group, {}).values())
 
-    def newest_first(self, group: Hashable) -> list[_Row]:
+    def latest(self, group: Hashable) -> list[_Row]:
         rows = self._groups.get(group)
         return list(islice(reversed(rows.values()), LOOK_BACK)) if rows else []
 
@@ -66,12 +68,14 @@ class MemoryStore:
         self._past_groups = _Groups()
         self._turns = _Groups()
         self._due: list[tuple[float, str]] = []
+        self._added = 0
 
     def add(self, entry: Entry) -> Sequence[Judged]:
         with self._lock:
             if entry.key in self._waiting or entry.key in self._past:
                 return ()
-            row = _Row(entry)
+            self._added += 1
+            row = _Row(entry, self._added)
             self._waiting[entry.key] = row
             for group in _groups_of(entry):
                 self._waiting_groups.add(group, row)
@@ -167,7 +171,7 @@ class MemoryStore:
 
     def _find_less_sure(self, claim: Claim) -> tuple[_Row | None, bool]:
         """One of that id that waits no more, or one without an id of that name."""
-        past = self._past_groups.newest_first((("id", claim.call_id), 0)) if claim.call_id is not None else []
+        past = self._equals(self._past_groups, ("id", claim.call_id), 0) if claim.call_id is not None else []
         if past:
             return past[0], False
         if claim.name is not None:
@@ -181,7 +185,8 @@ class MemoryStore:
     @staticmethod
     def _equals(groups: _Groups, what: Hashable, trace_id: int) -> list[_Row]:
         """Those in the same trace, or where there is none, those in any; newest first."""
-        return groups.newest_first((what, trace_id)) or groups.newest_first((what, 0))
+        rows = groups.latest((what, trace_id)) or groups.latest((what, 0))
+        return sorted(rows, key=lambda row: row.number, reverse=True) if len(rows) > 1 else rows
 
     def _schedule(self, entry: Entry) -> None:
         heapq.heappush(self._due, (entry.due_at, entry.key))

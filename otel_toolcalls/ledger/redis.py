@@ -144,7 +144,7 @@ class RedisStore(TransactionalStore):
     def next_due(self) -> float | None:
         with self._reach() as client:
             first = client.zrange(f"{self._base}:due", 0, 0, withscores=True)
-            return max(float(first[0][1]), time.time() + self._contact.patience) if first else None
+            return self._contact.fair(float(first[0][1])) if first else None
 
     def patience(self) -> float:
         with self._reach() as client:

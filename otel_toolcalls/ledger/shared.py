@@ -459,3 +459,7 @@ class Contact:
     def patience(self) -> float:
         """Seconds until it is fair to judge."""
         return max(0.0, self.recovery - self.seconds)
+
+    def fair(self, due: float) -> float:
+        """When what is due at ``due`` is judged."""
+        return max(due, time.time() + self.patience) if self.patience else due

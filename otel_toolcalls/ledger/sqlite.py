@@ -103,7 +103,7 @@ class SqliteStore(TransactionalStore):
     def __init__(
         self, path: str, *, history: float = HISTORY, remembered: float = REMEMBERED, recovery: float = RECOVERY
     ) -> None:
-        self._path = Path(path).absolute()
+        self.path = Path(path).absolute()
         self._history = history
         self._remembered = remembered
         self._recovery = recovery
@@ -112,7 +112,7 @@ class SqliteStore(TransactionalStore):
         _stores.add(self)
 
     def __repr__(self) -> str:
-        return f"SqliteStore({str(self._path)!r})"
+        return f"SqliteStore({str(self.path)!r})"
 
     def _begin(self) -> None:
         self._lock = threading.RLock()
@@ -162,7 +162,7 @@ class SqliteStore(TransactionalStore):
     def next_due(self) -> float | None:
         with self._reading() as db:
             due = _one(db, "SELECT due_at FROM calls WHERE waits = 1 ORDER BY due_at LIMIT 1")
-            return None if due is None else max(due, time.time() + self._contact.patience)
+            return None if due is None else self._contact.fair(due)
 
     def patience(self) -> float:
         with self._reading():
@@ -348,7 +348,7 @@ class SqliteStore(TransactionalStore):
             os.close(file)
 
     def _lock_file(self, process: str) -> Path:
-        return self._path.with_name(f"{self._path.name}-processes") / process
+        return self.path.with_name(f"{self.path.name}-processes") / process
 
     def _close_lock_file(self) -> None:
         if self._alive is not None:
@@ -369,7 +369,7 @@ class SqliteStore(TransactionalStore):
             except (sqlite3.DatabaseError, OSError) as error:
                 self._contact.lost()
                 self._disconnect()
-                raise StoreError(f"sqlite:///{self._path}: {error}") from None
+                raise StoreError(f"sqlite:///{self.path}: {error}") from None
             self._contact.made(math.inf)
 
     @contextlib.contextmanager
@@ -385,8 +385,8 @@ class SqliteStore(TransactionalStore):
                 raise
 
     def _connect(self) -> sqlite3.Connection:
-        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        db = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        db = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             db.row_factory = sqlite3.Row
             db.execute("PRAGMA journal_mode = WAL")
@@ -407,7 +407,7 @@ class SqliteStore(TransactionalStore):
                 db.execute(f"PRAGMA user_version = {_VERSION}")
             db.execute("COMMIT")
         if _version(db) != _VERSION:
-            raise StoreError(f"sqlite:///{self._path}: it has version {_version(db)}, this program knows {_VERSION}")
+            raise StoreError(f"sqlite:///{self.path}: it has version {_version(db)}, this program knows {_VERSION}")
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
