@@ -14,6 +14,8 @@ __all__ = ["run_command_line"]
 
 COMMANDS = {
     "run": "otel_toolcalls.cli.run",
+    "sweep": "otel_toolcalls.cli.sweep",
+    "pending": "otel_toolcalls.cli.pending",
 }
 """Name of a command → the module that defines it under the name ``command``."""
 

@@ -223,7 +223,7 @@ class RedisStore(TransactionalStore):
     def _is_ours(self, error: Exception) -> bool:
         """The script choked on what it was given; the server is well."""
         text = str(error)
-        return isinstance(error, self._redis.ResponseError) and "user_script" in text and not _CODES.search(text)
+        return type(error) is self._redis.ResponseError and "user_script" in text and not _CODES.search(text)
 
 
 _CODES = re.compile(r"\b(OOM|MISCONF|READONLY|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|LOADING|BUSY|NOPERM)\b")

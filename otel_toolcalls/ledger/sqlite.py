@@ -128,9 +128,9 @@ class SqliteStore(TransactionalStore):
             return [_DOERS[type(operation)](self, db, operation, process) for operation in operations]
 
     def judge(self, now: float) -> Sequence[Judged]:
+        if self.patience():
+            return ()
         with self._reading() as db:
-            if self._contact.patience:
-                return ()
             dead = [one for one in self._processes(db) if not self._lives(one)]
             if not dead and not self._any_work(db, now):
                 return ()
@@ -165,8 +165,9 @@ class SqliteStore(TransactionalStore):
             return None if due is None else self._contact.fair(due)
 
     def patience(self) -> float:
-        with self._reading():
-            return self._contact.patience
+        with self._reading() as db:
+            _version(db)
+        return self._contact.patience
 
     def pending(self) -> Sequence[Entry]:
         with self._reading() as db:
