@@ -14,6 +14,7 @@ __all__ = ["run_command_line"]
 
 COMMANDS = {
     "run": "otel_toolcalls.cli.run",
+    "demo": "otel_toolcalls.cli.demo",
     "sweep": "otel_toolcalls.cli.sweep",
     "pending": "otel_toolcalls.cli.pending",
 }

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 
 from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
@@ -23,7 +24,7 @@ _SHOWN_CONVERSATIONS = 40
 """More than these do not fit a person's patience: then only those with a loss are shown."""
 
 _SHOWN_LOST = 10
-_ID_WIDTH = 18
+_ID_WIDTH = 16
 _WHOLE_MILLISECONDS = 9.95
 _MILLISECONDS = 999.5
 
@@ -92,7 +93,7 @@ def render(found: Sequence[Conversation], *, ascii_only: bool = False) -> Render
         lossy = [conversation for conversation in found if _has_loss(conversation)]
         shown = lossy[-_SHOWN_CONVERSATIONS:]
     layout = _Layout(calls, ascii_only)
-    parts: list[RenderableType] = []
+    parts: list[RenderableType] = [layout.headings()] if calls else []
     for conversation in shown:
         parts += [layout.conversation(conversation), Text()]
     if len(shown) < len(found):
@@ -109,12 +110,26 @@ class _Layout:
         self._name = max((len(_tool(call)) for call in calls), default=0)
         self._id = min(max((len(_call_id(call)) for call in calls), default=0), _ID_WIDTH)
 
+    def headings(self) -> RenderableType:
+        """What the columns are, in the place where the calls stand."""
+        columns = ("", "#", "tool", "call id", "announced", "took", "what became of it")
+        cells = [Text(column, "dim", justify="right" if column == "took" else "left") for column in columns]
+        return Padding(self._row(*cells), (0, 0, 0, 4), expand=False)
+
     def conversation(self, conversation: Conversation) -> Tree:
         first, *rest = conversation.turns
         tree = self._turn(first)
         for turn in rest:
             tree.add(self._turn(turn))
         return tree
+
+    def _row(self, *cells: Text) -> Table:
+        row = Table.grid(padding=(0, 1))
+        for width in (1, 2, self._name, self._id, 9, 8):
+            row.add_column(min_width=width, no_wrap=True)
+        row.add_column()
+        row.add_row(*cells)
+        return row
 
     def _turn(self, turn: Turn) -> Tree:
         tree = Tree(_heading(turn), guide_style="dim")
@@ -125,20 +140,18 @@ class _Layout:
     def _call(self, call: Call, turn_start: int) -> RenderableType:
         fancy, plain, style = _MARKS[call.fate]
         index = call.span.attributes.get(names.CALL_INDEX)
-        row = Table.grid(padding=(0, 1))
-        for width in (1, 2, self._name, self._id, 9, 8):
-            row.add_column(min_width=width, no_wrap=True)
-        row.add_column()
-        row.add_row(
+        row = self._row(
             Text(plain if self._ascii_only else fancy, style),
             Text("" if index is None else _clean(index), "dim", justify="right"),
             Text(_tool(call), style if call.fate in _LOSSES else "bold"),
             Text(_shortened(_call_id(call), self._ascii_only), "cyan"),
             Text(f"+{_duration(call.span.start - turn_start)}", "dim", justify="right"),
             Text(_duration(call.span.end - call.span.start), "dim", justify="right"),
-            Text(_fate(call), style),
+            Text(_fate(call), f"{style} reverse" if call.fate is Fate.LOST else style),
         )
-        notes = [Text(f"     {note}", note_style) for note, note_style in _notes(call, style)]
+        notes = [
+            Padding(Text(note, note_style), (0, 0, 0, 5), expand=False) for note, note_style in _notes(call, style)
+        ]
         return Group(row, *notes) if notes else row
 
 
@@ -153,7 +166,7 @@ def _heading(turn: Turn) -> Text:
     facts = [_clean(span.attributes.get(names.PROVIDER_NAME, "")), _finish(span), _duration(span.end - span.start)]
     answered = len({link.span_id for link in span.links})
     if answered:
-        facts.append(f"answers {answered} {_plural(answered, 'call')}")
+        facts.insert(-1, f"answers {answered}")
     joined = " · ".join(filter(None, facts))
     return Text.assemble(
         (clock, "dim"), " ", (_clean(span.name), "bold red" if span.failed else "bold"), " ", (joined, "dim")
@@ -172,9 +185,9 @@ def _fate(call: Call) -> str:
     if call.fate is Fate.RAN:
         execution = call.executions[0]
         verb = "ran and failed" if execution.failed else "ran"
-        return f"{verb} {_duration(execution.start - ended)} later, for {_duration(execution.end - execution.start)}"
+        return f"{verb} after {_duration(execution.start - ended)}, for {_duration(execution.end - execution.start)}"
     if call.fate is Fate.ANSWERED:
-        return f"answered {_duration(call.answers[0].start - ended)} later"
+        return f"answered in {_duration(call.answers[0].start - ended)}"
     if call.fate is Fate.ACKNOWLEDGED:
         by = call.acknowledgements[0].attributes.get(names.ACKNOWLEDGED_BY)
         return f"acknowledged by {_clean(by)}" if by else "acknowledged"
@@ -193,7 +206,7 @@ def _notes(call: Call, style: str) -> list[tuple[str, str]]:
         error = str(attributes.get(names.ERROR_TYPE, ""))
         size = attributes.get(names.ARGUMENTS_SIZE, 0)
         why = _WHY_GIVEN_UP.get(error, f"the stream ended with {error}")
-        notes.append((f"{why}; {size} {_plural(size, 'byte')} of arguments had come", style))
+        notes.append((f"{why}; {size} {_plural(size, 'byte')} had come", style))
     anomalies = attributes.get(names.CALL_ANOMALIES)
     if isinstance(anomalies, list):
         notes.append((f"odd on the wire: {', '.join(map(str, anomalies))}", "dim"))

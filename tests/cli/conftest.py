@@ -88,6 +88,17 @@ class Apps:
             out, err = process.communicate(stdin, timeout=60)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
+    def python(self, script: Path) -> subprocess.CompletedProcess[bytes]:
+        """Run a script by itself, not under the command."""
+        return subprocess.run(
+            [sys.executable, script],
+            check=False,
+            capture_output=True,
+            env=self.environment,
+            cwd=self.folder,
+            timeout=60,
+        )
+
     def spans(self, output: str = "otel-toolcalls.jsonl") -> list[dict[str, Any]]:
         """The spans in the file, every line of which must be whole."""
         lines = [json.loads(line) for line in (self.folder / output).read_text().splitlines()]

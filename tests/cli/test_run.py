@@ -269,8 +269,7 @@ def test_an_absent_extra_names_the_command_that_installs_it(apps: Apps, absent: 
         from otel_toolcalls.cli import main
         main()
     """
-    script = apps.write("command.py", code)
-    ran = subprocess.run([sys.executable, script], check=False, capture_output=True, env=apps.environment, timeout=60)
+    ran = apps.python(apps.write("command.py", code))
     assert ran.returncode in (1, 2)
     (line,) = ran.stderr.decode().splitlines()
     assert absent in line

@@ -160,7 +160,7 @@ def test_the_tree_names_position_name_id_and_why_it_was_lost() -> None:
 def test_a_given_up_call_tells_how_much_had_come() -> None:
     asked = turn()
     cut = call(asked, "abandoned", error__type="httpx2.ReadError", otel_toolcalls__call__arguments__size=21)
-    assert "the stream ended with httpx2.ReadError; 21 bytes of arguments had come" in shown(asked, cut)
+    assert "the stream ended with httpx2.ReadError; 21 bytes had come" in shown(asked, cut)
 
 
 def test_what_was_odd_on_the_wire_is_told() -> None:
@@ -171,7 +171,7 @@ def test_what_was_odd_on_the_wire_is_told() -> None:
 
 def test_a_failed_execution_is_told_from_a_good_one() -> None:
     announced = call(turn())
-    assert "ran and failed 20 ms later" in shown(
+    assert "ran and failed after 20 ms, for 10 ms" in shown(
         announced, span("execute_tool", announced, at=30, error__type="KeyError")
     )
 
