@@ -60,6 +60,8 @@ class Fact:
     state: str
     """``patched``, ``waiting`` (the app has not imported it), ``moved``, ``absent`` (optional), ``not installed``."""
     detail: str = ""
+    optional: bool = False
+    """Some supported versions of the SDK never had it."""
 
 
 class Patches:
@@ -95,7 +97,13 @@ class Patches:
     def report(self) -> list[Fact]:
         """The state of each target."""
         return [
-            Fact(hook.sdk, version, f"{target.module}.{target.path}", *self._state(hook, target, version))
+            Fact(
+                hook.sdk,
+                version,
+                f"{target.module}.{target.path}",
+                *self._state(hook, target, version),
+                target.optional,
+            )
             for hook in self._hooks
             for version in [_version(hook.distribution)]
             for target in hook.targets
