@@ -15,6 +15,7 @@ __all__ = ["run_command_line"]
 COMMANDS = {
     "run": "otel_toolcalls.cli.run",
     "demo": "otel_toolcalls.cli.demo",
+    "doctor": "otel_toolcalls.cli.doctor",
     "sweep": "otel_toolcalls.cli.sweep",
     "pending": "otel_toolcalls.cli.pending",
 }
