@@ -179,21 +179,31 @@ def test_ctrl_c_in_a_terminal_reaches_the_app_once(apps: Apps) -> None:
         signal.sigwait({signal.SIGALRM})
         print("got", len(got), flush=True)
     """
-    path = apps.write("app.py", app)
-    child, terminal = pty.fork()
-    if child == 0:
-        os.chdir(apps.folder)
-        os.execvpe(sys.executable, [*COMMAND, "run", "--", sys.executable, str(path)], apps.environment)
-    try:
-        seen = read_until(terminal, b"ready")
+    in_terminal = """if True:
+        import fcntl, os, sys, termios
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        os.execv(sys.argv[1], sys.argv[1:])
+    """
+    command = [*COMMAND, "run", "--", sys.executable, apps.write("app.py", app)]
+    terminal, inside = pty.openpty()
+    with ended(
+        subprocess.Popen(
+            [sys.executable, "-c", in_terminal, *command],
+            cwd=apps.folder,
+            env=apps.environment,
+            stdin=inside,
+            stdout=inside,
+            stderr=inside,
+            start_new_session=True,
+        )
+    ) as process:
+        os.close(inside)
+        read_until(terminal, b"ready")
         os.write(terminal, b"\x03")
-        seen += read_until(terminal, b"got")
-        seen += read_until(terminal, b"\n")
-        _, status = os.waitpid(child, 0)
-    finally:
-        os.close(terminal)
-    assert b"got 1" in seen
-    assert os.waitstatus_to_exitcode(status) == 0
+        read_until(terminal, b"got ")
+        assert read_until(terminal, b"\n").strip() == b"1"
+        assert process.wait(30) == 0
+    os.close(terminal)
 
 
 def test_an_interrupted_app_dies_of_its_keyboard_interrupt(apps: Apps, read_line: ReadLine) -> None:
@@ -409,8 +419,7 @@ def test_many_processes_write_one_file_without_tearing_a_line(apps: Apps) -> Non
 
 
 def test_with_an_endpoint_the_command_becomes_the_app(apps: Apps, model_server: ModelServer) -> None:
-    model_server.reply(b"", path="/v1/traces", content_type="application/x-protobuf")
-    model_server.reply(b"", path="/v1/metrics", content_type="application/x-protobuf")
+    take_otlp(model_server)
     with ended(apps.start("--otlp", model_server.url, app="import os; print(os.getpid())\nfor _ in ask(): pass")) as it:
         out, err = it.communicate(timeout=60)
     assert int(out) == it.pid
@@ -421,8 +430,7 @@ def test_with_an_endpoint_the_command_becomes_the_app(apps: Apps, model_server: 
 
 @pytest.mark.parametrize("name", ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"])
 def test_the_standard_variables_say_where_to_send(apps: Apps, model_server: ModelServer, name: str) -> None:
-    model_server.reply(b"", path="/v1/traces", content_type="application/x-protobuf")
-    model_server.reply(b"", path="/v1/metrics", content_type="application/x-protobuf")
+    take_otlp(model_server)
     url = model_server.url + ("/v1/traces" if "TRACES" in name else "")
     apps.run(app="for _ in ask(): pass", env={name: url, "OTEL_EXPORTER_OTLP_HEADERS": "x-team=shop"})
     assert sent_names(model_server) == ONE_TURN
@@ -430,8 +438,7 @@ def test_the_standard_variables_say_where_to_send(apps: Apps, model_server: Mode
 
 
 def test_an_endpoint_and_a_file_get_the_same_spans(apps: Apps, model_server: ModelServer) -> None:
-    model_server.reply(b"", path="/v1/traces", content_type="application/x-protobuf")
-    model_server.reply(b"", path="/v1/metrics", content_type="application/x-protobuf")
+    take_otlp(model_server)
     apps.run("--otlp", model_server.url, "--output", "too.jsonl", app="for _ in ask(): pass")
     assert apps.names("too.jsonl") == sent_names(model_server) == ONE_TURN
 
@@ -466,6 +473,11 @@ def test_an_endpoint_that_does_not_answer_holds_up_the_end_for_seconds_only(apps
 def attribute(span: dict[str, Any], name: str) -> object:
     (value,) = [entry["value"] for entry in span["attributes"] if entry["key"] == name]
     return next(iter(value.values()))
+
+
+def take_otlp(server: ModelServer) -> None:
+    for signal_name in ("traces", "metrics", "logs"):
+        server.reply(b"", path=f"/v1/{signal_name}", content_type="application/x-protobuf")
 
 
 def sent_names(server: ModelServer) -> list[str]:
