@@ -53,6 +53,8 @@ class Result:
     call_id: str | None
     name: str | None = None
     is_error: bool = False
+    earlier: bool = False
+    """A call follows it in the history: a request before this one may have carried it already."""
 
 
 @dataclass(slots=True)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
 from otel_toolcalls.accumulator import ProtocolError
 from otel_toolcalls.config import Settings
@@ -21,7 +23,9 @@ __all__ = ["Ledger"]
 
 Then = Callable[["Settlement | None"], None]
 
-_RESPONSES_KEPT = 4096
+_KEPT = 4096
+"""How much is remembered of what is over, newest first."""
+T = TypeVar("T")
 
 
 class Ledger:
@@ -35,6 +39,8 @@ class Ledger:
         """Calls announced and not yet complete, newest of an id (or name, without one): a dispatch may come early."""
         self._responses: dict[str, str] = {}
         """Recent responses → their turns, for requests that go on from one by its id."""
+        self._told: dict[str, None] = {}
+        """Calls of which a request has told the result: a later one may carry it in its history."""
 
     # ---- facts of turns ---------------------------------------------------------------------------------------------
 
@@ -58,7 +64,7 @@ class Ledger:
             self._reporter.settled(entry, SettledBy.EXEMPT, waited=False)
             return
         if entry.response_id is not None:
-            self._remember(entry.response_id, entry.turn)
+            _remember(self._responses, entry.response_id, entry.turn)
         self._reporter.waits(entry)
         self._account.add(entry)
         for early in call.ledger or ():
@@ -83,13 +89,18 @@ class Ledger:
         self._reporter.answers_expected(request, len(request.results))
         for result in request.results:
             claim = Claim(SettledBy.ANSWER, time.time(), result.call_id, result.name, trace_id)
-            self.claim(claim, lambda settlement: self._answered(request, settlement, answered))
+            self.claim(claim, partial(self._answered, request, result.earlier, answered))
         if not request.results:
             self._left_behind(request)
 
-    def _answered(self, request: Request, settlement: Settlement | None, turns: set[str]) -> None:
+    def _answered(self, request: Request, earlier: bool, turns: set[str], settlement: Settlement | None) -> None:
+        if settlement is not None and earlier and not settlement.first and settlement.entry.key in self._told:
+            settlement = None  # an answer of a request before this one, in its history
         self._reporter.answered(request, settlement.entry if settlement is not None else None)
-        if settlement is not None and settlement.entry.turn not in turns:
+        if settlement is None:
+            return
+        _remember(self._told, settlement.entry.key, None)
+        if settlement.entry.turn not in turns:
             turns.add(settlement.entry.turn)
             due_at = time.time() + self._settings.sibling_grace
             self._account.hasten(settlement.entry.turn, LostReason.SIBLINGS_ANSWERED, due_at)
@@ -173,6 +184,7 @@ class Ledger:
         """This process is a copy: what was followed is its parent's."""
         self._open.clear()
         self._responses.clear()
+        self._told.clear()
         self._account.forked()
 
     # ---- inside -----------------------------------------------------------------------------------------------------
@@ -195,15 +207,16 @@ class Ledger:
             due_at=completed + self._settings.deadline(call.name),
         )
 
-    def _remember(self, response_id: str, turn: str) -> None:
-        while len(self._responses) >= _RESPONSES_KEPT:
-            self._responses.pop(next(iter(self._responses)), None)
-        self._responses[response_id] = turn
-
     def _forget(self, call: Call) -> None:
         for handle in (("id", call.call_id), ("name", call.name), ("name", None)):
             if self._open.get(handle) is call:
                 del self._open[handle]
+
+
+def _remember(recent: dict[str, T], key: str, value: T) -> None:
+    while len(recent) >= _KEPT:
+        recent.pop(next(iter(recent)), None)
+    recent[key] = value
 
 
 def _handle(call: Call) -> tuple[str, str | None]:

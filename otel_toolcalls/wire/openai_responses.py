@@ -7,7 +7,7 @@ announcement is then read from its end, or replay calls that were announced befo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -219,23 +219,31 @@ _RESULTS: Final[Mapping[str, str]] = {
 
 def read_request(body: Mapping[str, Any]) -> RequestBody:
     """wire: OpenAI responses, the request. Results are ``*_output`` items of the input."""
-    results: list[Result] = []
-    carried: list[str] = []
-    for item in reversed(items(body.get("input"))):
-        kind = field(item, "type")
-        if kind in _RESULTS and not carried:
-            results.append(Result(clean(field(item, _RESULTS[kind])), clean(field(item, "name"))))
-        elif kind in _ITEMS:
-            call_id = _call_id(item)
-            if call_id is not None:
-                carried.append(call_id)
-        elif results or carried:
-            if kind != "reasoning":
-                break
+    results, carried = _since_last_message(items(body.get("input")))
     return RequestBody(
         model=clean(body.get("model")),
         tools=names(body.get("tools")),
-        results=tuple(reversed(results)),
-        carried=tuple(reversed(carried)),
+        results=tuple(results),
+        carried=tuple(carried),
         continues=clean(body.get("previous_response_id")),
     )
+
+
+def _since_last_message(sent: Sequence[Any]) -> tuple[list[Result], list[str]]:
+    """The results, and the calls, after the model's last message; read from the end.
+
+    The items of several turns may follow one another without a message between them, and each result its own call. An
+    id may return in a later turn: its result is then that of the earlier call, and not read again.
+    """
+    results: list[Result] = []
+    carried: list[str] = []
+    for item in reversed(sent):
+        kind = field(item, "type")
+        call_id = _call_id(item) if kind in _ITEMS else clean(field(item, _RESULTS.get(kind or "", "call_id")))
+        if kind in _ITEMS and call_id is not None:
+            carried.append(call_id)
+        elif kind in _RESULTS and call_id not in carried:
+            results.append(Result(call_id, clean(field(item, "name")), earlier=bool(carried)))
+        elif field(item, "role") == "assistant" or (field(item, "role") is not None and (results or carried)):
+            break
+    return results[::-1], carried[::-1]
