@@ -7,6 +7,7 @@ child must start empty; so the private pipeline has this pump instead.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -70,6 +71,8 @@ class Pump:
         self._closing = True
         with self._lock:
             if self._thread is None:
+                if self._spans or self._logs:
+                    self._work()
                 return True
         self._wake.set()
         self._thread.join(timeout)
@@ -85,8 +88,10 @@ class Pump:
     def _start(self) -> None:
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="otel-toolcalls-export", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._work, name="otel-toolcalls-export", daemon=True)
+                with contextlib.suppress(RuntimeError):  # the interpreter is going down: what is queued waits for close
+                    thread.start()
+                    self._thread = thread
 
     def _work(self) -> None:
         with suppress_instrumentation():
