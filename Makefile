@@ -11,7 +11,7 @@ LOCK        := requirements/dev.txt
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
-.PHONY: help demo test e2e coverage test-matrix lint format lock lock-check dashboards jaeger jaeger-build \
+.PHONY: help demo test test-frameworks e2e coverage test-matrix lint format lock lock-check dashboards jaeger jaeger-build \
 	collector-build clean
 
 help: ## List the targets
@@ -32,6 +32,9 @@ coverage: $(VENV)/.dev ## Run the tests without the slow and the end-to-end ones
 
 test-matrix: $(VENV)/.dev ## Run the fast tests on old and new SDKs and Pythons (NOX_ARGS='-s "tests(oldest, python3.10)"' for some)
 	$(BIN)/nox $(NOX_ARGS)
+
+test-frameworks: $(VENV)/.dev ## Run the newest agent frameworks against a model server on loopback
+	$(BIN)/nox -s frameworks $(NOX_ARGS)
 
 lint: $(VENV)/.dev ## Check format, style, types, the direction of imports and the declared dependencies
 	$(BIN)/ruff format --check .

@@ -84,3 +84,10 @@ def tests(session: nox.Session, sdks: tuple[tuple[str, ...], ...]) -> None:
     for requirements in sdks:
         session.install("--upgrade", *requirements)
     session.run("python", "-m", "pytest", *FAST, *session.posargs)
+
+
+@nox.session
+def frameworks(session: nox.Session) -> None:
+    """Run real agent frameworks, whole and with a tool removed."""
+    session.install("--upgrade", *PYTEST_GROUP, *nox.project.dependency_groups(PROJECT, "frameworks"), "-e", ".[cli]")
+    session.run("python", "-m", "pytest", "tests/apps/test_frameworks.py", *session.posargs)
