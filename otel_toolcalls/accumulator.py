@@ -11,9 +11,10 @@ raised as a :class:`ProtocolError`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from otel_toolcalls.conventions import Violation
 
@@ -54,6 +55,11 @@ class Arguments:
     """How many whole JSON values stand one after another in the text; more than one where calls were merged."""
 
     @property
+    def whole(self) -> bool:
+        """Nothing can be missing: they are valid, and not nothing at all."""
+        return self.valid and bool(self.text) and not self.text.isspace()
+
+    @property
     def size(self) -> int:
         """Length in bytes of UTF-8."""
         return len(self.text) if self.text.isascii() else len(self.text.encode("utf-8", "surrogatepass"))
@@ -89,17 +95,17 @@ def whole_value(fragments: Sequence[Any]) -> Arguments:
     return Arguments(text, valid=True)
 
 
+_blank = re.compile(r"[ \t\n\r]*")
+
+
 def _count_values(text: str) -> int:
-    count = 0
-    rest = text.lstrip()
+    count = at = 0
     try:
-        while rest:
-            _, end = _decoder.raw_decode(rest)
+        while True:
+            _, at = _decoder.raw_decode(text, cast("re.Match[str]", _blank.match(text, at)).end())
             count += 1
-            rest = rest[end:].lstrip()
     except (ValueError, RecursionError):
-        pass
-    return count
+        return count
 
 
 @dataclass(slots=True)

@@ -349,7 +349,7 @@ class Turn:
             self._conclude(call, Outcome.ABANDONED, qualified_name(error))
             raise
         self._closed[position] = call
-        if call.arguments.valid and call.arguments.text:
+        if call.arguments.whole:
             self._judge(call)
 
     def give_up(self, position: Hashable, error_type: str) -> None:
@@ -391,7 +391,7 @@ class Turn:
             return
         if call.position in self.accumulator.open:
             self.close(call.position)
-        if call.outcome is None and call.arguments is not None and not (call.arguments.valid and call.arguments.text):
+        if call.outcome is None and call.arguments is not None and not call.arguments.whole:
             self._conclude(call, Outcome.TRUNCATED, limit)
 
     def fail(self, error_type: str) -> None:
