@@ -62,7 +62,8 @@ class _Choice:
                 return None, [Anomaly.INDEX_REUSED]
             return at_index, []
         if with_id is not None:
-            if index is None:
+            again = not with_id.open and index == with_id.index and name in (None, with_id.call.name)
+            if index is None or again:
                 return with_id, []
             if name is None:
                 return with_id, [Anomaly.INDEX_CHANGED]
