@@ -288,7 +288,7 @@ def _detached(stream: Any, method: Any) -> Any:
     the collector would ever tell us that the app has left. Where somebody else has wrapped the method before us, it
     must get the stream itself.
     """
-    if "_iterator" not in vars(stream) or not isinstance(method, MethodType):
+    if "_iterator" not in vars(stream) or type(method) is not MethodType:  # wrapt claims to be what it wraps
         return stream
     detached = copy.copy(stream)
     del detached.__dict__["_iterator"]
