@@ -40,6 +40,10 @@ class Runtime:
         self._live: dict[Turn, object] = {}
         _runtimes.add(self)
 
+    def here(self) -> object:
+        """The context of whoever calls; opaque to hooks."""
+        return self._telemetry.here()
+
     def request(self, request: Request) -> None:
         """A request is about to be sent."""
         guarded("request", self._arm)

@@ -115,10 +115,20 @@ class Telemetry:
 
     # ---- requests ---------------------------------------------------------------------------------------------------
 
+    @staticmethod
+    def here() -> Context:
+        """The current context, as an opaque value."""
+        return otel_context.get_current()
+
     def request(self, request: Request) -> None:
         """A request is about to be sent: note where its turn belongs."""
-        current = otel_context.get_current()
+        current = self.here()
         span = trace.get_current_span(current)
+        if request.asked_in is not None and not span.is_recording():
+            # An SDK that traces itself, to no provider, puts a mute copy over the span that was there.
+            outer = trace.get_current_span(request.asked_in)
+            if outer.get_span_context() == span.get_span_context():
+                current, span = request.asked_in, outer
         adopted = span if self._settings.turn_span != "always" and _is_inference(span) else None
         request.telemetry = RequestTelemetry(current, adopted)
         request.trace_id = span.get_span_context().trace_id

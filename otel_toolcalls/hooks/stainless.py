@@ -115,9 +115,10 @@ class _Known:
 class _Attempt:
     """One call of the SDK's ``request``: what the app asked for, before clouds rewrite it, and what was sent last."""
 
-    __slots__ = ("known", "model", "path")
+    __slots__ = ("asked_in", "known", "model", "path")
 
-    def __init__(self, options: Any) -> None:
+    def __init__(self, runtime: Runtime, options: Any) -> None:
+        self.asked_in = runtime.here()
         body = field(options, "json_data")
         self.model = clean(field(body, "model")) if isinstance(body, Mapping) else None
         self.path = str(field(options, "url") or "")
@@ -134,7 +135,7 @@ def _wrap_request(runtime: Runtime) -> Wrapper:
     """``SyncAPIClient.request``: what was asked for, and a request that gets no response."""
 
     def request(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        attempt = guarded("request", _begin_attempt, args, kwargs)
+        attempt = guarded("request", _begin_attempt, runtime, args, kwargs)
         token = _attempt.set(attempt)
         try:
             return wrapped(*args, **kwargs)
@@ -157,7 +158,7 @@ def _wrap_async_request(runtime: Runtime) -> Wrapper:
 
 
 async def _request_async(runtime: Runtime, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    attempt = guarded("request", _begin_attempt, args, kwargs)
+    attempt = guarded("request", _begin_attempt, runtime, args, kwargs)
     token = _attempt.set(attempt)
     try:
         return await wrapped(*args, **kwargs)
@@ -168,8 +169,8 @@ async def _request_async(runtime: Runtime, wrapped: Any, args: tuple[Any, ...], 
         _attempt.reset(token)
 
 
-def _begin_attempt(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Attempt:
-    return _Attempt(kwargs["options"] if "options" in kwargs else args[1])
+def _begin_attempt(runtime: Runtime, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Attempt:
+    return _Attempt(runtime, kwargs["options"] if "options" in kwargs else args[1])
 
 
 def _failed(runtime: Runtime, attempt: _Attempt | None, error: BaseException) -> None:
@@ -217,6 +218,7 @@ def _note_request(runtime: Runtime, provider: str, client: Any, options: Any, se
                 read.carried,
                 read.continues,
                 resumes,
+                asked_in=attempt.asked_in if attempt is not None else None,
             ),
             runtime,
             exists=method == "get",
