@@ -107,7 +107,8 @@ class Observed:
 
     @property
     def turns(self) -> list[ReadableSpan]:
-        return self.ended("chat")
+        """Our own spans of responses."""
+        return [span for span in self.ended("chat") if span.instrumentation_scope.name == "otel_toolcalls"]
 
     @property
     def outcomes(self) -> list[tuple[str, str | None]]:
