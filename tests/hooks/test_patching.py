@@ -310,6 +310,7 @@ needs_distro = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @needs_distro
 def test_opentelemetry_instrument_needs_no_code(server: ModelServer) -> None:
     answer = run_instrumented(server)
@@ -320,12 +321,14 @@ def test_opentelemetry_instrument_needs_no_code(server: ModelServer) -> None:
     assert all("gen_ai.tool.call.arguments" not in call for call in calls)
 
 
+@pytest.mark.slow
 def test_opentelemetry_instrument_names_a_wrong_variable(server: ModelServer) -> None:
     answer = run_instrumented(server, OTEL_TOOLCALLS_TURN_SPAN="sometimes")
     assert "OTEL_TOOLCALLS_TURN_SPAN: expected one of auto, always, never; got 'sometimes'" in answer.stderr
     assert answer.returncode == 0, "the app runs all the same"
 
 
+@pytest.mark.slow
 @needs_distro
 def test_declarative_configuration_switches_it_on_with_its_settings(server: ModelServer, tmp_path: Path) -> None:
     pytest.importorskip("opentelemetry.configuration")

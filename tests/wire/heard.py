@@ -23,9 +23,11 @@ def cases(name: str) -> list[dict[str, Any]]:
 class Event(SimpleNamespace):
     """An event or a part of one, as an SDK would give it: attributes instead of keys."""
 
-    def model_dump(self, mode: str) -> dict[str, Any]:
-        assert mode == "json"
-        return {key: value.model_dump(mode) if isinstance(value, Event) else value for key, value in vars(self).items()}
+    def model_dump(self, **how: Any) -> dict[str, Any]:
+        assert how["mode"] == "json"
+        return {
+            key: value.model_dump(**how) if isinstance(value, Event) else value for key, value in vars(self).items()
+        }
 
 
 def as_objects(value: Any) -> Any:
