@@ -279,17 +279,20 @@ class SharedAccount:
                 size = 1
                 if len(batch) > 1:
                     continue
+                self._queue.popleft()
                 mishap("ledger.write", error)
-                self._refused(batch[0].operation)
-                results = [None]
+                self._refused(batch[0])
+                continue
             self._in_doubt = []
             for queued, result in zip(batch, results, strict=True):
                 self._queue.popleft()
                 self._tell(queued, result)
 
-    def _refused(self, operation: Operation) -> None:
-        if isinstance(operation, Add):
-            self._alone.add(operation.entry.key)
+    def _refused(self, queued: _Queued) -> None:
+        """It will not be written: what this process knows is all there is."""
+        if isinstance(queued.operation, Add):
+            self._alone.add(queued.operation.entry.key)
+        guarded("ledger.met", queued.then, None)
 
     def _tell(self, queued: _Queued, result: Result) -> None:
         operation = queued.operation
@@ -410,8 +413,7 @@ class SharedAccount:
         if not (isinstance(operation, Settle) and operation.again):
             error = StoreError("the process ended before the store took it")
             mishap(f"ledger.dropped.{_word(operation)}", error)
-        self._refused(operation)
-        guarded("ledger.met", queued.then, None)
+        self._refused(queued)
 
 
 def _meant(claim: Claim, local: Settlement | None) -> str | None:
