@@ -189,7 +189,7 @@ class RedisStore(TransactionalStore):
                 if self._client is None:
                     self._client = self._connect()
                 yield self._client
-            except (self._redis.RedisError, OSError) as error:
+            except (self._redis.RedisError, self._redis.exceptions.RedisClusterException, OSError) as error:
                 if self._is_ours(error):
                     raise
                 self._contact.lost()

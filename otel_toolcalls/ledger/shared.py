@@ -58,6 +58,7 @@ _BATCH = 64
 _ASK_AGAIN_AFTER = 1.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 _CLOSING_SECONDS = 5.0
+_LONGEST_ANSWER = 10.0
 
 
 class StoreError(Exception):
@@ -151,6 +152,7 @@ class TransactionalStore:
 class _Queued:
     operation: Operation
     then: Callable[[Result], None]
+    since: float
 
 
 class SharedAccount:
@@ -177,7 +179,7 @@ class SharedAccount:
         self._alone: set[str] = set()
         """Announcements that the store did not take: they are followed in the mirror alone."""
         self._queue: deque[_Queued] = deque()
-        self._ask_again: deque[tuple[float, _Queued]] = deque()
+        self._ask_again: deque[_Queued] = deque()
         self._unacknowledged: set[str] = set()
         self._writing = threading.Lock()
         self._in_doubt: list[_Queued] = []
@@ -226,20 +228,23 @@ class SharedAccount:
         self._put(Hasten(turn, reason, due_at, call_id, trace_id), _ignore, 2 * self._capacity)
 
     def drop(self, turn: str, dropped: Callable[[Entry], None]) -> None:
-        for entry in self._mirror.drop(turn):
+        local = self._mirror.drop(turn)
+        for entry in local:
             if entry.key in self._alone:
                 dropped(entry)
+        others = [entry for entry in local if entry.key not in self._alone]
 
         def done(result: Result) -> None:
-            for entry in result if isinstance(result, list) else ():
+            for entry in result if isinstance(result, list) else others:
                 guarded("ledger.dropped", dropped, entry)
 
-        self._put(Drop(turn), done, 2 * self._capacity)
+        if not self._put(Drop(turn), done, 2 * self._capacity):
+            done(None)
 
     def _put(self, operation: Operation, then: Callable[[Result], None], limit: int) -> bool:
         room = len(self._queue) < limit
         if room:
-            self._queue.append(_Queued(operation, then))
+            self._queue.append(_Queued(operation, then, time.monotonic()))
         else:
             mishap(f"ledger.dropped.{_word(operation)}", LedgerFullError(f"{limit} operations wait for the store"))
         self._wake()
@@ -261,6 +266,9 @@ class SharedAccount:
                     self._pause = _SHORTEST_PAUSE
                 except StoreError as error:
                     self._hold_back(error)
+                    self._answer_for_the_store()
+                except Exception as error:
+                    mishap("ledger.tick", error)
             self._judge_alone()
             return self._rest()
 
@@ -297,8 +305,8 @@ class SharedAccount:
     def _tell(self, queued: _Queued, result: Result) -> None:
         operation = queued.operation
         if isinstance(operation, Settle) and result is None and not operation.again:
-            again = _Queued(replace(operation, again=True), queued.then)
-            self._ask_again.append((time.monotonic() + _ASK_AGAIN_AFTER, again))
+            again = _Queued(replace(operation, again=True), queued.then, time.monotonic() + _ASK_AGAIN_AFTER)
+            self._ask_again.append(again)
             return
         if isinstance(operation, Add):
             self._look_at = min(self._look_at, operation.entry.due_at)
@@ -308,8 +316,8 @@ class SharedAccount:
 
     def _repeat_questions(self) -> None:
         """Claims that found no announcement: it may have come a moment later."""
-        while self._ask_again and self._ask_again[0][0] <= time.monotonic():
-            self._queue.append(self._ask_again.popleft()[1])
+        while self._ask_again and self._ask_again[0].since <= time.monotonic():
+            self._queue.append(self._ask_again.popleft())
 
     def _look(self) -> None:
         """Judge what is due, and see what other processes left."""
@@ -338,6 +346,14 @@ class SharedAccount:
         self._try_at = now + self._pause * random.uniform(0.5, 1.0)  # noqa: S311  # spreads processes, guards nothing
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
+    def _answer_for_the_store(self) -> None:
+        """The span of a run or a turn waits for what its claims met: not longer than is fair."""
+        limit = time.monotonic() - _LONGEST_ANSWER
+        for queued in itertools.takewhile(lambda one: one.since < limit, list(self._queue)):
+            if isinstance(queued.operation, Settle):
+                then, queued.then = queued.then, _ignore
+                guarded("ledger.met", then, None)
+
     def _judge_alone(self) -> None:
         for judged in self._mirror.judge(time.time()):
             self._lose_alone(judged)
@@ -354,7 +370,7 @@ class SharedAccount:
         if self._queue:
             asked.append(0.0)
         if self._ask_again:
-            asked.append(self._ask_again[0][0] - clock)
+            asked.append(self._ask_again[0].since - clock)
         moments = [max(moment, self._try_at - clock) for moment in asked]
         due = self._mirror.next_due() if self._alone else None
         if due is not None:
@@ -404,7 +420,7 @@ class SharedAccount:
             while self._queue:
                 self._give_up(self._queue.popleft())
             while self._ask_again:
-                self._give_up(self._ask_again.popleft()[1])
+                self._give_up(self._ask_again.popleft())
         finally:
             self._writing.release()
 

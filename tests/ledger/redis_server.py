@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
-import redis
 
 from tests.e2e.backends import eventually, free_ports
 
@@ -19,6 +19,7 @@ class RedisServer:
         program = shutil.which("redis-server")
         if program is None:
             pytest.skip("no redis-server on PATH (Debian: redis-server)")
+        self._redis = pytest.importorskip("redis")
         [self.port] = free_ports(1)
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._folder = folder
@@ -39,8 +40,8 @@ class RedisServer:
             self._process.wait(timeout=20)
             self._process = None
 
-    def client(self) -> redis.Redis:
-        return redis.Redis(port=self.port, decode_responses=True)
+    def client(self) -> Any:
+        return self._redis.Redis(port=self.port, decode_responses=True)
 
     def flush(self) -> None:
         with self.client() as client:
@@ -50,5 +51,5 @@ class RedisServer:
         try:
             with self.client() as client:
                 return bool(client.ping())
-        except redis.ConnectionError:
+        except self._redis.ConnectionError:
             return False

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import redis
 
 from otel_toolcalls import instrument
 from otel_toolcalls.config import SettingsError, resolve
@@ -18,6 +17,8 @@ from otel_toolcalls.ledger.shared import Add, Settle, StoreError
 from tests.e2e.backends import eventually
 from tests.ledger.making import NOW, claim, entry
 from tests.ledger.redis_server import RedisServer
+
+redis = pytest.importorskip("redis")
 
 
 @pytest.fixture
@@ -66,6 +67,11 @@ def test_the_scripts_run_on_a_server_in_cluster_mode(tmp_path: Path) -> None:
         assert store.settle(claim("call-7")) is not None
         assert len(store.pending()) == 49
         assert len(store.judge(NOW + 1000)) == 49
+        server.stop()
+        with pytest.raises(StoreError):
+            store.add(entry("after"))
+        server.start()
+        store.add(entry("after"))
         store.close(NOW)
     finally:
         server.stop()

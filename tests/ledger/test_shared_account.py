@@ -281,6 +281,24 @@ class TestAStoreOutOfReach:
         finally:
             server.stop()
 
+    def test_keeps_no_span_open_for_long(
+        self, unreachable: RedisStore, errors: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("otel_toolcalls.ledger.shared._LONGEST_ANSWER", 0.2)
+        process = Process(unreachable)
+        process.account.add(entry("a", at=now()))
+        process.claim("a")
+        process.claim("unknown")
+
+        def answered() -> bool:
+            process.account.tick()
+            return len(process.met) == 2
+
+        eventually(answered, what="the claims have an answer")
+        assert [one and one.first for one in process.met] == [True, None]
+        process.account.close()
+        assert len(process.met) == 2, "told once"
+
     def test_is_done_without_for_what_is_more_than_may_be_held_back(
         self, unreachable: RedisStore, errors: list[str]
     ) -> None:
