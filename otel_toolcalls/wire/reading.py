@@ -21,7 +21,10 @@ def field(holder: Any, name: str) -> Any:
 
 def clean(text: object) -> str | None:
     """An id or a name as sent; None for what counts as absent (``""``, the literal ``"null"``, anything but text)."""
-    return text if isinstance(text, str) and text not in _ABSENT_IDS else None
+    if not isinstance(text, str) or text in _ABSENT_IDS:
+        return None
+    # Half of a surrogate pair, which JSON can spell, is no text: one in a name would fail the export of a whole batch.
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def items(value: Any) -> Sequence[Any]:
