@@ -16,7 +16,12 @@ from tests.hooks.server import load
 TOOL = "search_orders"
 MODEL = "asked-model"
 _TURN = [{"role": "user", "content": "Show my refunded and my open orders."}]
-_SCHEMA = {"type": "object", "properties": {"status": {"type": "string"}}}
+_SCHEMA = {
+    "type": "object",
+    "properties": {"status": {"type": "string"}},
+    "required": ["status"],
+    "additionalProperties": False,
+}
 
 
 @dataclass(frozen=True)
@@ -103,7 +108,7 @@ CHAT = Api(
     {
         "model": MODEL,
         "messages": _TURN,
-        "tools": [{"type": "function", "function": {"name": TOOL, "parameters": _SCHEMA}}],
+        "tools": [{"type": "function", "function": {"name": TOOL, "parameters": _SCHEMA, "strict": True}}],
     },
     ends_calls=False,
     base="/v1",
@@ -116,7 +121,7 @@ RESPONSES = Api(
     {
         "model": MODEL,
         "input": "Show my refunded and my open orders.",
-        "tools": [{"type": "function", "name": TOOL, "parameters": _SCHEMA}],
+        "tools": [{"type": "function", "name": TOOL, "parameters": _SCHEMA, "strict": True}],
     },
     ends_calls=True,
     base="/v1",
