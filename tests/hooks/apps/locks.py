@@ -19,7 +19,7 @@ from tests.hooks.apis import APIS, Api
 from tests.hooks.observed import OPERATION, outcome
 
 (url,) = sys.argv[1:]
-faulthandler.dump_traceback_later(20, exit=True)
+faulthandler.dump_traceback_later(90, exit=True)  # a deadlock says where
 
 
 class Locking(SpanProcessor):
