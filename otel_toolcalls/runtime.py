@@ -71,9 +71,10 @@ class Runtime:
         _busy.add(self)
 
     def end(self, turn: Turn, error_type: str, *, late: bool = False) -> None:
-        """A response is over."""
-        self._forget(turn)
+        """A response is over. Where noting that fails, the end of the process tries again."""
         guarded("end", self._end, turn, error_type, late)
+        if turn.over:
+            self._forget(turn)
 
     def end_elsewhere(self, turn: Turn, error_type: str, *, late: bool = False) -> None:
         """A response is over, as was found out where ending it could deadlock: the worker does."""

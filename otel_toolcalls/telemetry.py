@@ -199,6 +199,7 @@ class Telemetry:
             attributes=attributes,
             start_time=turn.clock.wall(call.announced_ns),
         )
+        turn.span.open[call.key] = call
 
     def renamed(self, call: Call) -> None:
         span: Span | None = call.span
@@ -219,7 +220,12 @@ class Telemetry:
 
     def ended(self, turn: Turn) -> None:
         parent: _Parent | None = turn.span
-        if parent is None or parent.span is None:
+        if parent is None:
+            return
+        for call in list(parent.open.values()):  # a mishap of ours kept its span from being ended
+            call.note(c.Anomaly.INTERNAL_ERROR)
+            guarded("finished", self._end_call, call.span, call)
+        if parent.span is None:
             return
         span, kept = parent.span, turn.request.telemetry
         kept.end = lambda: self._end_turn(turn, span, kept)
@@ -452,18 +458,17 @@ class Telemetry:
             c.ARGUMENTS_VALUES: call.values if call.values > 1 else None,
         }
         attributes.update((name, value) for name, value in optional.items() if value)
-        if call.outcome is c.Outcome.COMPLETED and self._exempt(call):
-            attributes[c.CALL_EXEMPT] = True
-        if call.text:
-            attributes.update(
-                self._content(call.name, call.text, c.TOOL_CALL_ARGUMENTS, c.ARGUMENTS_TRUNCATED),
-            )
         try:
+            if call.outcome is c.Outcome.COMPLETED and self._exempt(call):
+                attributes[c.CALL_EXEMPT] = True
+            if call.text:
+                attributes.update(self._content(call.name, call.text, c.TOOL_CALL_ARGUMENTS, c.ARGUMENTS_TRUNCATED))
+        finally:
             span.set_attributes(attributes)
             if call.error_type is not None:
                 span.set_status(Status(StatusCode.ERROR))
-        finally:
             span.end(call.turn.clock.wall(call.finished_ns))
+            call.turn.span.open.pop(call.key, None)
 
     def _exempt(self, call: Call) -> bool:
         return call.kind is c.Kind.CLIENT and self._settings.exempt(call.name)
@@ -521,6 +526,8 @@ class _Parent:
 
     span: Span | None
     context: Context
+    open: dict[str, Call] = field(default_factory=dict)
+    """The announced calls whose spans have not ended, by key."""
 
 
 def _span_name(operation: str, tool: str | None) -> str:

@@ -431,9 +431,12 @@ class Turn:
         if not late:
             self.seen_ns = monotonic_ns()
         self.ended_ns = self.seen_ns
-        self._confirm_closed(None)
-        for buffer in self.accumulator.finish():
-            self._abandon(buffer, Outcome.ABANDONED, self.error_type or error_type)
+        given_up_for = self.error_type or error_type
+        guarded("turn.confirm", self._confirm_closed, None)
+        for buffer in guarded("turn.finish", self.accumulator.finish) or ():
+            guarded("turn.abandon", self._abandon, buffer, Outcome.ABANDONED, given_up_for)
+        for call in list(self.calls.values()):  # a mishap of ours left it without a verdict
+            guarded("turn.conclude", self._conclude, call, Outcome.ABANDONED, given_up_for)
         if self.error_type is None and not self.finished and (self.failed or error_type != ErrorType.CLOSED_EARLY):
             self.error_type = error_type
         if self.announced != self.completed + self.failed:
@@ -492,19 +495,21 @@ class Turn:
         self._closed.pop(call.position, None)
         if self.calls.get(call.position) is call:
             del self.calls[call.position]
-        arguments, call.arguments = call.arguments, None
-        if arguments is not None:
-            call.size, call.values, call.text = arguments.size, arguments.values, arguments.text
-            if arguments.values > 1:
-                call.note(Anomaly.ARGUMENTS_MERGED)
         if outcome is Outcome.COMPLETED:
             self.completed += 1
             if self.resumable and self._replays is not None and self.response_id and call.call_id:
-                self._replays.completed(self.response_id, call.call_id)
+                guarded("turn.replays", self._replays.completed, self.response_id, call.call_id)
         else:
             self.failed += 1
-        self._tell("finished", call)
-        call.text = None
+        arguments, call.arguments = call.arguments, None
+        try:
+            if arguments is not None:
+                call.size, call.values, call.text = arguments.size, arguments.values, arguments.text
+                if arguments.values > 1:
+                    call.note(Anomaly.ARGUMENTS_MERGED)
+        finally:
+            self._tell("finished", call)
+            call.text = None
 
     def _tell(self, fact: str, subject: Call | Turn) -> None:
         for observer in self._observers:

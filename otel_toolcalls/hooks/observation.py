@@ -110,9 +110,9 @@ class Observation:
     def _end(self, error_type: str, *, late: bool = False, elsewhere: bool = False) -> None:
         if self._over:
             return
-        self._over = True
         end = self._runtime.end_elsewhere if elsewhere else self._runtime.end
         end(self.turn, error_type, late=late)
+        self._over = True
         if not elsewhere:
             self._task.leave()
         if self._at_end is not None:

@@ -107,9 +107,12 @@ class _Known:
         """Its response is being observed: a second parse of the same reply is not a second reply."""
 
     def __del__(self) -> None:
+        guarded("unread", self._unread)
+
+    def _unread(self) -> None:
         # Nobody read the response. Where the request answered calls, the traces must say so all the same.
         if not self.done and self.request.results:
-            guarded("unread", self._runtime.unread, self.request)
+            self._runtime.unread(self.request)
 
 
 class _Attempt:
