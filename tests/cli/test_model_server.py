@@ -7,12 +7,13 @@ import json
 import threading
 from urllib.parse import urlsplit
 
-import anthropic
-import httpx2
-import openai
 import pytest
 
 from otel_toolcalls.cli.model_server import ModelServer, Reply, Request
+
+anthropic = pytest.importorskip("anthropic")
+httpx2 = pytest.importorskip("httpx2", reason="the SDKs of before 2026 speak through httpx")
+openai = pytest.importorskip("openai")
 
 EVENTS = b'event: a\ndata: {"n": 1}\n\nevent: b\ndata: {"n": 2}\n\n'
 

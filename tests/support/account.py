@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from opentelemetry.sdk._logs import LoggerProvider
-from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+from opentelemetry.sdk._logs import export as log_export
+from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -47,6 +48,10 @@ def unaccounted(spans: Sequence[ReadableSpan], pending: Sequence[str] = ()) -> l
     ]
 
 
+# OpenTelemetry renamed it in 1.39.
+InMemoryLogs: Any = getattr(log_export, "InMemoryLogRecordExporter", None) or log_export.InMemoryLogExporter
+
+
 class Account:
     """What one app told OpenTelemetry."""
 
@@ -56,7 +61,7 @@ class Account:
         self.tracer_provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.reader = InMemoryMetricReader()
         self.meter_provider = MeterProvider([self.reader], shutdown_on_exit=False)
-        self.logs = InMemoryLogRecordExporter()
+        self.logs = InMemoryLogs()
         self.logger_provider = LoggerProvider(shutdown_on_exit=False)
         self.logger_provider.add_log_record_processor(SimpleLogRecordProcessor(self.logs))
 
