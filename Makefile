@@ -11,11 +11,11 @@ LOCK        := requirements/dev.txt
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
-.PHONY: help demo test test-frameworks e2e coverage test-matrix lint format lock lock-check dashboards jaeger jaeger-build \
-	collector-build clean
+.PHONY: help demo test test-frameworks e2e e2e-tools coverage test-matrix lint format lock lock-check dashboards \
+	metrics-reference account-times jaeger jaeger-build collector-build clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-16s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-18s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.demo ## Show the main job: an unmodified app, a span for every tool call (no server, key or network)
 	$(BIN)/otel-toolcalls demo
@@ -23,8 +23,12 @@ demo: $(VENV)/.demo ## Show the main job: an unmodified app, a span for every to
 test: $(VENV)/.dev ## Run all tests (PYTEST_ARGS='-k name' for some)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-e2e: $(VENV)/.dev ## Run only the tests against real programs: Jaeger, the Collector, Prometheus, Redis
+e2e: e2e-tools ## Run only the tests against real programs: Jaeger, the Collector, Prometheus, ClickHouse, Redis
 	$(BIN)/python -m pytest tests/e2e $(PYTEST_ARGS)
+
+e2e-tools: $(VENV)/.account ## Get what they can use: ClickHouse's engine; with Go, Jaeger and the Collector; with npm, the queries' grammars
+	@if $(PYTHON) -c 'from tools import gobuild; gobuild.find_go()' 2> /dev/null; then $(MAKE) jaeger-build collector-build; fi
+	@if command -v npm > /dev/null; then cd tools/grammars && npm ci --silent --no-audit --no-fund --ignore-scripts; fi
 
 coverage: $(VENV)/.dev ## Run the tests without the slow and the end-to-end ones, and show what they leave untouched
 	$(BIN)/coverage erase
@@ -58,8 +62,13 @@ lock-check: $(VENV)/.uv ## Check that the lock is what pyproject.toml asks for
 	&& $(COMPILE) --output-file "$$fresh" > /dev/null && diff -u $(LOCK) "$$fresh" \
 	|| { echo '$(LOCK) is out of date: run make lock' >&2; exit 1; }
 
-dashboards: $(VENV)/.dev ## Write the generated files under dashboards/ again
+dashboards: $(VENV)/.dev ## Write the generated files again: Prometheus rules, Grafana dashboards, reference of the metrics
 	$(BIN)/python -m dashboards.build
+
+metrics-reference: dashboards ## Write docs/metrics.md again, from conventions.py
+
+account-times: $(VENV)/.account ## Measure the account's SQL on 10 million generated spans (CALLS=40000 for 100,000)
+	$(BIN)/python -m dashboards.account $(if $(CALLS),--calls $(CALLS))
 
 jaeger: jaeger-build ## Build and start the real Jaeger on loopback until Ctrl-C; needs Go
 	@echo "Jaeger query API   http://127.0.0.1:$${JAEGER_PORT_QUERY:-16686}   (its web UI is in released binaries and images only)"
@@ -95,4 +104,8 @@ $(VENV)/.uv: $(VENV)/.made $(LOCK)
 
 $(VENV)/.dev: $(VENV)/.uv pyproject.toml
 	$(BIN)/uv pip install --quiet --python $(BIN)/python -r $(LOCK) -e .
+	@touch $@
+
+$(VENV)/.account: $(VENV)/.dev
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --group account -c $(LOCK)
 	@touch $@
