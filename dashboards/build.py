@@ -1,4 +1,4 @@
-"""Write every generated file of this folder: the Prometheus rules and the Grafana dashboards.
+"""Write every generated file: the Prometheus rules, the Grafana dashboards, the reference of the metrics.
 
 ``python -m dashboards.build`` writes them; with ``--check`` it writes nothing and exits with 1 if one differs.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from .source import boards, rules
+from .source import boards, reference, rules
 
 HERE = Path(__file__).resolve().parent
 
@@ -37,6 +37,7 @@ def generated() -> dict[Path, str]:
     """Every generated file with its content."""
     return {
         HERE / "prometheus" / "rules.yaml": _yaml(rules.rules()),
+        HERE.parent / "docs" / "metrics.md": reference.rendered(),
         **{HERE / "grafana" / f"{name}.json": boards.rendered(name) for name in boards.BOARDS},
     }
 

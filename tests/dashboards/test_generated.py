@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
+
+if sys.version_info < (3, 11):
+    pytest.skip("grafana-foundation-sdk needs Python 3.11", allow_module_level=True)
 
 from dashboards import build
 
