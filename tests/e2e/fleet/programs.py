@@ -66,18 +66,18 @@ class Collector:
         log: Path,
         *,
         to_jaeger: str,
-        overlays: Sequence[str] = (),
+        configurations: Sequence[Path] = (DASHBOARDS / "collector" / "collector.yaml",),
         env: Mapping[str, str] | None = None,
         binary: Path | None = None,
     ) -> Iterator[Collector]:
-        """Start ``collector.yaml`` with ``overlays`` on top; ``to_jaeger`` is the ``host:port`` of Jaeger's OTLP."""
+        """Start it with ``configurations``, each on top of the last; ``to_jaeger`` is ``host:port`` of Jaeger's OTLP."""
         names = ("OTLP_GRPC", "OTLP_HTTP", "METRICS", "HEALTH")
         at = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)}
         settings = {f"COLLECTOR_PORT_{name}": address.rpartition(":")[2] for name, address in at.items()}
         settings |= {"COLLECTOR_TO_JAEGER": to_jaeger, "COLLECTOR_SPAN_METRICS_INTERVAL": "1s", **(env or {})}
         command: list[str | Path] = [binary or collector_binary()]
-        for name in ("collector", *overlays):
-            command += ["--config", f"file:{DASHBOARDS}/collector/{name}.yaml"]
+        for configuration in configurations:
+            command += ["--config", f"file:{configuration}"]
         with process(command, ready=lambda: answers(f"http://{at['HEALTH']}"), log=log, env=settings):
             yield cls(f"http://{at['OTLP_GRPC']}", f"http://{at['OTLP_HTTP']}", at["METRICS"])
 
@@ -90,14 +90,15 @@ class Prometheus:
 
     @classmethod
     @contextmanager
-    def started(cls, folder: Path, *, addresses: Mapping[str, str], port: int | None = None) -> Iterator[Prometheus]:
-        """Start ``prometheus.yaml`` with its rules; ``addresses`` as in :func:`relocated`."""
+    def started(
+        cls, folder: Path, *, source: Path, rules: Path, addresses: Mapping[str, str], port: int
+    ) -> Iterator[Prometheus]:
+        """Start it with the configuration ``source`` and the ``rules`` beside it; ``addresses`` as in :func:`relocated`."""
         program = debian("prometheus", "prometheus")
-        source = DASHBOARDS / "prometheus"
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "prometheus.yaml").write_text(relocated((source / "prometheus.yaml").read_text(), addresses))
-        shutil.copy(source / "rules.yaml", folder)
-        address = f"127.0.0.1:{port or free_ports(1)[0]}"
+        (folder / "prometheus.yaml").write_text(relocated(source.read_text(), addresses))
+        shutil.copy(rules, folder)
+        address = f"127.0.0.1:{port}"
         command = [
             program,
             f"--config.file={folder}/prometheus.yaml",
@@ -130,12 +131,11 @@ class Prometheus:
 
 
 @contextmanager
-def alertmanager(folder: Path, *, addresses: Mapping[str, str], port: int) -> Iterator[str]:
-    """Start ``alertmanager.yaml``; hands over the base URL."""
+def alertmanager(folder: Path, *, source: Path, addresses: Mapping[str, str], port: int) -> Iterator[str]:
+    """Start it with the configuration ``source``; hands over the base URL."""
     program = debian("prometheus-alertmanager", "prometheus-alertmanager")
     folder.mkdir(parents=True, exist_ok=True)
-    text = (DASHBOARDS / "alertmanager" / "alertmanager.yaml").read_text()
-    (folder / "alertmanager.yaml").write_text(relocated(text, addresses))
+    (folder / "alertmanager.yaml").write_text(relocated(source.read_text(), addresses))
     url = f"http://127.0.0.1:{port}"
     command = [
         program,
