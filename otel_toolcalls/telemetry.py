@@ -408,7 +408,7 @@ class Telemetry:
                 attributes[c.DISPATCH_LATE] = True
             if settlement.ambiguous:
                 attributes[c.DISPATCH_AMBIGUOUS] = True
-            self._delay.record(delay, {c.TOOL_NAME: entry.tool})
+            self._delay.record(delay, {c.TOOL_NAME: entry.tool}, _context_of(entry.trace))
             if span is not None and not linked and entry.trace.span_id:
                 span.add_link(_span_context(entry.trace), self.announced_by(entry))
         tool = settlement.entry.tool if settlement is not None else c.OTHER_TOOL
@@ -426,7 +426,7 @@ class Telemetry:
             measured[c.ERROR_TYPE] = error_type
         if attributes.get(c.TOOL_NAME):
             measured[c.TOOL_NAME] = str(attributes[c.TOOL_NAME])
-        self._execution.record(seconds, measured)
+        self._execution.record(seconds, measured, trace.set_span_in_context(span))
         span.end(end_ns)
 
     def result(self, span: Span, tool: str, value: object) -> None:
@@ -499,6 +499,7 @@ class Telemetry:
         self._duration.record(
             (call.finished_ns - call.announced_ns) / 1e9,
             {c.TOOL_NAME: tool, c.PROVIDER_NAME: labels[c.PROVIDER_NAME], c.CALL_OUTCOME: outcome},
+            trace.set_span_in_context(call.span),  # an exemplar leads to the call
         )
         self._size.record(call.size, {c.TOOL_NAME: tool})
 
