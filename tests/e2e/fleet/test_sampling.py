@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, Tracer, format_trace_id, set_span_in_context
 
 from otel_toolcalls import conventions as c
+from otel_toolcalls.config import Settings
 from tests.e2e.backends import Jaeger, eventually, free_ports
 from tools import gobuild
 
@@ -76,6 +78,12 @@ def test_a_lost_calls_trace_survives_sampling_at_one_per_cent(sampling_jaeger: t
     assert len(jaeger.trace_ids("sampled", {}, limit=TURNS)) < len(LOST) + len(FAILED) + 50
     # What was dropped was counted.
     eventually(lambda: counted(metrics) == TURNS, what=f"{TURNS} announcements counted at {metrics}")
+
+
+def test_the_decision_waits_for_longer_than_a_call_may_wait_for_its_dispatch() -> None:
+    text = CONFIG.read_text()
+    (default,) = re.findall(r"JAEGER_DECISION_WAIT:-(\d+)s", text)
+    assert int(default) > Settings().dispatch_deadline + 10  # and for the judgement to be made, sent and received
 
 
 def trace_id(span: Span) -> str:

@@ -1,0 +1,193 @@
+"""The real collector with the shipped configurations: what passes, what is masked, and where it arrives."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.trace import Link, set_span_in_context
+from prometheus_client import CollectorRegistry, generate_latest
+
+from dashboards.source import reference
+from otel_toolcalls import conventions as c
+from tests.e2e.backends import Jaeger, eventually
+from tests.e2e.fleet.programs import DASHBOARDS, ClickHouse, Collector, collector_binary
+
+CONFIGURATIONS = DASHBOARDS / "collector"
+SERVICE = "collected"
+SECRETS = {
+    c.TOOL_CALL_ARGUMENTS: '{"card": "none of your business"}',
+    c.TOOL_CALL_RESULT: "what the tool said",
+    "gen_ai.input.messages": "what the user said",
+    "gen_ai.output.messages": "what the model said",
+    "gen_ai.system_instructions": "what the company said",
+    "input.value": "openinference's word for it",
+    "llm.prompts": "an older word for it",
+    "note": "write to ines.duarte@example.com, key sk-abcdefghijklmnopqrstuvwx, card 4111111111111111",
+}
+
+
+@pytest.mark.parametrize(
+    "names", [["collector"], ["collector", "fleet"], ["collector", "fleet", "from-kafka"]], ids="+".join
+)
+def test_the_collector_accepts_the_configuration(names: list[str]) -> None:
+    command: list[str | Path] = [collector_binary(), "validate"]
+    for name in names:
+        command += ["--config", f"file:{CONFIGURATIONS}/{name}.yaml"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    collector: Collector
+    jaeger: Jaeger
+    clickhouse: ClickHouse
+    trace_id: str
+
+
+def send(endpoint: str) -> str:
+    """One trace: a turn with a call that ran, a call that nobody ran, and everything that must not pass."""
+    provider = TracerProvider(resource=Resource.create({"service.name": SERVICE}))
+    provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(endpoint, insecure=True)))
+    tracer = provider.get_tracer(c.SCOPE)
+    called = {c.OPERATION_NAME: c.OP_ANNOUNCE, c.CALL_OUTCOME: "completed", c.CALL_KIND: "client", c.TOOL_NAME: "pay"}
+    with tracer.start_as_current_span(f"{c.OP_CHAT} m") as turn:
+        turn.set_attributes(SECRETS)
+        ran, lost = (
+            tracer.start_span(f"{c.OP_ANNOUNCE} pay", attributes={**called, c.CALL_KEY: key}) for key in ("ran", "lost")
+        )
+        ran.end()
+        lost.end()
+        link = Link(ran.get_span_context(), {c.LINK_TYPE: c.LINK_ANNOUNCED_BY, c.CALL_KEY: "ran"})
+        tracer.start_span(f"{c.OP_EXECUTE} pay", links=[link], attributes={c.OPERATION_NAME: c.OP_EXECUTE}).end()
+    judged = {c.OPERATION_NAME: c.OP_AWAIT, c.CALL_KEY: "lost", c.UNDISPATCHED_REASON: c.LostReason.DEADLINE.value}
+    tracer.start_span(f"{c.OP_AWAIT} pay", context=set_span_in_context(lost), attributes=judged).end()
+    provider.shutdown()
+    return f"{turn.get_span_context().trace_id:032x}"
+
+
+@pytest.fixture(scope="module")
+def collected(jaeger: Jaeger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collected]:
+    """The collector with fleet.yaml on top; Kafka is not there, and that stops nothing."""
+    folder = tmp_path_factory.mktemp("collector")
+    with (
+        ClickHouse.started(folder / "clickhouse.log") as clickhouse,
+        Collector.started(
+            folder / "collector.log",
+            to_jaeger=jaeger.otlp_grpc.removeprefix("http://"),
+            configurations=[CONFIGURATIONS / "collector.yaml", CONFIGURATIONS / "fleet.yaml"],
+            env={
+                "COLLECTOR_TO_CLICKHOUSE": f"{clickhouse.url}?compress=none",
+                "COLLECTOR_TO_KAFKA": "127.0.0.1:1",
+            },
+        ) as collector,
+    ):
+        yield Collected(collector, jaeger, clickhouse, send(collector.otlp_grpc))
+
+
+def test_traces_reach_jaeger_with_their_links(collected: Collected) -> None:
+    collected.jaeger.find(SERVICE, {c.CALL_KEY: "lost", c.OPERATION_NAME: c.OP_AWAIT})
+    spans = {span.name: span for span in collected.jaeger.spans(collected.trace_id)}
+    assert spans[f"{c.OP_EXECUTE} pay"].links[0].attributes[c.CALL_KEY] == "ran"
+
+
+def test_no_content_passes_whatever_the_apps_send(collected: Collected) -> None:
+    collected.jaeger.find(SERVICE, {c.CALL_KEY: "lost"})
+    (turn,) = [span for span in collected.jaeger.spans(collected.trace_id) if span.name.startswith(c.OP_CHAT)]
+    for attribute, secret in SECRETS.items():
+        if attribute != "note":
+            assert turn.attributes[attribute] == "****"
+        assert secret not in str(turn.attributes)
+    assert turn.attributes["note"] == "write to ****, key ****, card ****"
+
+
+def test_a_lost_call_is_in_clickhouses_account(collected: Collected) -> None:
+    window = {
+        "since": time.strftime("%Y-%m-%d 00:00:00", time.gmtime(time.time() - 3600)),
+        "until": "2100-01-01 00:00:00",
+    }
+
+    def lost(query: str) -> list[dict[str, Any]]:
+        return collected.clickhouse.rows(query, **window)
+
+    for query in ("lost_calls.sql", "lost_calls_without_account.sql"):
+        (row,) = eventually(lambda query=query: lost(query), what=f"a lost call in {query}")
+        assert (row["Key"], row["Reason"], row["ToolName"]) == ("lost", "deadline", "pay")
+        assert row["Trace"] == collected.trace_id
+
+
+def scrape(collector: Collector) -> str:
+    with urllib.request.urlopen(f"http://{collector.metrics}/metrics", timeout=10) as response:
+        return str(response.read().decode())
+
+
+def test_span_metrics_count_every_span_by_outcome_and_reason(collected: Collected) -> None:
+    def judgements() -> list[str]:
+        lines = [line for line in scrape(collected.collector).splitlines() if f'span_name="{c.OP_AWAIT} pay"' in line]
+        return [line for line in lines if line.startswith("traces_span_metrics_calls_total") and line.endswith(" 1")]
+
+    (line,) = eventually(judgements, what="the judgement in the span metrics")
+    assert f'service_name="{SERVICE}"' in line
+    assert 'otel_toolcalls_undispatched_reason="deadline"' in line
+
+
+def emit(provider: MeterProvider) -> None:
+    """A point of every instrument that the package has, with every attribute that it may carry."""
+    meter = provider.get_meter(c.SCOPE)
+    for name, instrument in reference.instruments().items():
+        attributes = dict.fromkeys(reference.ATTRIBUTES[name], "x")
+        if instrument.kind == "counter":
+            meter.create_counter(name, instrument.unit).add(1, attributes)
+        elif instrument.kind == "histogram":
+            meter.create_histogram(name, instrument.unit).record(1, attributes)
+        else:
+            meter.create_up_down_counter(name, instrument.unit).add(1, attributes)
+
+
+def series(text: str) -> dict[str, set[str]]:
+    """Series name → label names, less what the two ways add of their own."""
+    own = {"job", "instance", "le", "otel_scope_name", "otel_scope_version", "otel_scope_schema_url"}
+    found: dict[str, set[str]] = {}
+    for name, labels in re.findall(r"^((?:otel_toolcalls|gen_ai)\w+)\{(.*)\} ", text, re.MULTILINE):
+        found.setdefault(name, set()).update(set(re.findall(r'(\w+)="', labels)) - own)
+    return found
+
+
+def test_every_metric_has_the_same_name_and_labels_over_otlp_and_through_the_prometheus_exporter(
+    collected: Collected,
+) -> None:
+    resource = Resource.create({"service.name": "named"})
+    exporter = OTLPMetricExporter(collected.collector.otlp_grpc, insecure=True)
+    pushed = MeterProvider([PeriodicExportingMetricReader(exporter)], resource)
+    emit(pushed)
+    pushed.shutdown()
+    registry = CollectorRegistry()
+    pulled = MeterProvider([PrometheusMetricReader(registry=registry)], resource)
+    emit(pulled)
+    here = series(generate_latest(registry).decode())
+    pulled.shutdown()
+
+    there = eventually(lambda: series(scrape(collected.collector)), what="the metrics in the collector")
+    assert here == there
+    documented = {
+        reference.prometheus_name(name, instrument): {reference.name(label) for label in reference.ATTRIBUTES[name]}
+        for name, instrument in reference.instruments().items()
+    }
+    suffix = re.compile(r"_(bucket|sum|count)$")
+    assert {suffix.sub("", name): labels for name, labels in there.items()} == documented
