@@ -40,15 +40,23 @@ def eventually(look: Callable[[], Found], *, seconds: float = 15, what: str) -> 
 
 @contextmanager
 def process(
-    command: Sequence[str | Path], *, ready: Callable[[], bool], log: Path, env: Mapping[str, str] | None = None
+    command: Sequence[str | Path],
+    *,
+    ready: Callable[[], bool],
+    log: Path,
+    env: Mapping[str, str] | None = None,
+    seconds: float = 60,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run ``command``, hand it over once ``ready()``, stop it in the end; its output goes to ``log``."""
+    """Run ``command``, hand it over once ``ready()`` (within ``seconds``: other tests may keep the machine busy), stop it
+    in the end; its output goes to ``log``.
+    """
     with log.open("wb") as output:
         running = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**os.environ, **(env or {})}
         )
     try:
-        eventually(lambda: ready() or running.poll() is not None, what=f"{command[0]} is ready, see {log}")
+        over = f"{command[0]} is ready, see {log}"
+        eventually(lambda: ready() or running.poll() is not None, seconds=seconds, what=over)
         assert running.poll() is None, f"{command[0]} ended with {running.returncode}:\n{log.read_text()[-4000:]}"
         yield running
     finally:
