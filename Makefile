@@ -26,9 +26,10 @@ test: $(VENV)/.dev ## Run all tests (PYTEST_ARGS='-k name' for some)
 e2e: e2e-tools ## Run only the tests against real programs: Jaeger, the Collector, Prometheus, ClickHouse, Redis
 	$(BIN)/python -m pytest tests/e2e $(PYTEST_ARGS)
 
-e2e-tools: $(VENV)/.account ## Get what they can use: ClickHouse's engine; with Go, Jaeger and the Collector; with npm, the queries' grammars
+e2e-tools: $(VENV)/.account ## Get what they can use: ClickHouse's engine; with Go, Jaeger and the Collector; with npm, grammars; with Maven, Kafka
 	@if $(PYTHON) -c 'from tools import gobuild; gobuild.find_go()' 2> /dev/null; then $(MAKE) jaeger-build collector-build; fi
 	@if command -v npm > /dev/null; then cd tools/grammars && npm ci --silent --no-audit --no-fund --ignore-scripts; fi
+	@if command -v mvn > /dev/null; then $(PYTHON) -m tools.kafkajars > /dev/null; fi
 
 coverage: $(VENV)/.dev ## Run the tests without the slow and the end-to-end ones, and show what they leave untouched
 	$(BIN)/coverage erase

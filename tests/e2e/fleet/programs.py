@@ -10,6 +10,8 @@ import importlib.util
 import json
 import re
 import shutil
+import socket
+import subprocess
 import sys
 import urllib.parse
 import urllib.request
@@ -22,7 +24,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.backends import ROOT, answers, eventually, free_ports, get_json, process
-from tools import collectorbuild, gobuild
+from tools import collectorbuild, gobuild, kafkajars
 
 DASHBOARDS = ROOT / "dashboards"
 
@@ -191,3 +193,40 @@ class ClickHouse:
 def sql(name: str) -> str:
     """A file of ``dashboards/clickhouse`` without its comments."""
     return re.sub(r"(^|\s)--.*", "", (DASHBOARDS / "clickhouse" / name).read_text())
+
+
+@contextmanager
+def kafka(folder: Path) -> Iterator[str]:
+    """Start a Kafka broker of one node; hands over its ``host:port``."""
+    try:
+        jars = kafkajars.get()
+    except kafkajars.JarsError as missing:
+        pytest.skip(f"no Kafka to test against: {missing}")
+    broker, controller = free_ports(2)
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = folder / "server.properties"
+    settings.write_text(
+        f"""process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{broker}
+controller.listener.names=CONTROLLER
+log.dirs={folder}/data
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
+"""
+    )
+    java = ["java", "-Xmx512m", "-cp", f"{jars}/*"]
+    storage = [*java, "kafka.tools.StorageTool", "format", "-t", "tWp8ZtqdRQyS3C8sVxdq9w", "-c", str(settings)]
+    subprocess.run(storage, check=True, capture_output=True, timeout=60)
+    with process([*java, "kafka.Kafka", settings], ready=lambda: listens(broker), log=folder / "log"):
+        yield f"127.0.0.1:{broker}"
+
+
+def listens(port: int) -> bool:
+    """Whether somebody accepts connections at a loopback port."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

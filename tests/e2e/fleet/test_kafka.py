@@ -1,0 +1,60 @@
+"""The way for very many machines: collectors write to Kafka, other collectors read from it into ClickHouse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from dashboards.account import FORMAT
+from tests.e2e.backends import Jaeger, eventually
+from tests.e2e.fleet.programs import DASHBOARDS, ClickHouse, Collector, kafka
+from tests.e2e.fleet.test_collector import send
+
+BASE, FLEET, FROM_KAFKA = (DASHBOARDS / "collector" / f"{name}.yaml" for name in ("collector", "fleet", "from-kafka"))
+NOWHERE = "127.0.0.1:1"
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    outer: Collector
+    clickhouse: ClickHouse
+
+
+@pytest.fixture(scope="module")
+def fleet(jaeger: Jaeger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """An outer collector that reaches Kafka and not ClickHouse, an inner one between the two."""
+    folder = tmp_path_factory.mktemp("kafka")
+    to_jaeger = jaeger.otlp_grpc.removeprefix("http://")
+    with (
+        ClickHouse.started(folder / "clickhouse.log") as clickhouse,
+        kafka(folder / "kafka") as broker,
+        Collector.started(
+            folder / "outer.log",
+            to_jaeger=to_jaeger,
+            configurations=[BASE, FLEET],
+            env={"COLLECTOR_TO_CLICKHOUSE": f"http://{NOWHERE}", "COLLECTOR_TO_KAFKA": broker},
+        ) as outer,
+        Collector.started(
+            folder / "inner.log",
+            to_jaeger=to_jaeger,
+            configurations=[BASE, FLEET, FROM_KAFKA],
+            env={"COLLECTOR_TO_CLICKHOUSE": f"{clickhouse.url}?compress=none", "COLLECTOR_FROM_KAFKA": broker},
+        ),
+    ):
+        yield Fleet(outer, clickhouse)
+
+
+def test_a_lost_call_reaches_the_account_by_way_of_kafka(fleet: Fleet) -> None:
+    trace_id = send(fleet.outer.otlp_grpc)
+    now = datetime.now(timezone.utc)
+    window = {
+        "since": (now - timedelta(hours=1)).strftime(FORMAT),
+        "until": (now + timedelta(hours=1)).strftime(FORMAT),
+    }
+    (row,) = eventually(
+        lambda: fleet.clickhouse.rows("lost_calls.sql", **window), seconds=60, what="the lost call in the account"
+    )
+    assert (row["Key"], row["Reason"], row["Trace"]) == ("lost", "deadline", trace_id)
