@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,16 +15,7 @@ import yaml
 from otel_toolcalls import conventions as c
 from tests.e2e.backends import Span, eventually, get_json
 from tests.e2e.fleet.stack import Stack, configuration
-
-SERVICE = "otel-toolcalls-demo"
-TOOL = "search_orders"
-
-
-def run_demo(stack: Stack, folder: Path, *options: str) -> None:
-    """The demo's app under ``otel-toolcalls run``, sending everything to the collector."""
-    command = [sys.executable, "-m", "otel_toolcalls.cli", "demo", "--otlp", stack.collector.otlp_http, *options]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+from tests.e2e.fleet.traffic import DEMO, TOOL, run_demo
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +45,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     with Stack.started(folder) as stack:
         run_demo(stack, folder)
         at, alert = eventually(lambda: pages(stack), seconds=60, what="a page for the lost call")[0]
-        (trace_id,) = stack.jaeger.find(SERVICE, {c.OPERATION_NAME: c.OP_AWAIT})
+        (trace_id,) = stack.jaeger.find(DEMO, {c.OPERATION_NAME: c.OP_AWAIT})
         (lost,) = [span for span in stack.jaeger.spans(trace_id) if span.name == f"{c.OP_AWAIT} {TOOL}"]
         loss = f'otel_toolcalls_undispatched_calls_total{{gen_ai_tool_name="{TOOL}"}} > 0'
         scraped = stack.prometheus.value(f"min(min_over_time(timestamp({loss})[5m:1s]))")
@@ -73,7 +62,7 @@ def test_the_page_names_the_right_tool_and_why_it_is_lost(page: Page) -> None:
     labels = page.alert["labels"]
     assert labels["gen_ai_tool_name"] == TOOL
     assert labels["otel_toolcalls_undispatched_reason"] == c.LostReason.SIBLINGS_ANSWERED.value
-    assert labels["job"] == SERVICE
+    assert labels["job"] == DEMO
     assert labels["severity"] == "critical"
     assert page.alert["annotations"]["summary"].startswith("1 ")
 
@@ -108,6 +97,13 @@ def test_the_trace_shows_which_call_which_turn_which_model_which_tool(page: Page
     assert turn.attributes[c.REQUEST_MODEL] == announced.attributes[c.REQUEST_MODEL]
 
 
+def test_every_rule_evaluates_on_real_metrics(page: Page) -> None:
+    groups = get_json(f"{page.stack.prometheus.url}/api/v1/rules")["data"]["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert {rule["health"] for rule in rules} == {"ok"}
+    assert max(rule["evaluationTime"] for rule in rules) < 1
+
+
 def test_the_pages_runbook_exists(page: Page) -> None:
     root = Path(__file__).parents[3]
     assert (root / page.alert["annotations"]["runbook_url"]).is_file()
@@ -117,7 +113,7 @@ def test_the_fixed_app_raises_nothing_in_the_same_set_up(page: Page, tmp_path: P
     with Stack.started(tmp_path) as stack:
         run_demo(stack, tmp_path, "--by-index")
         began = time.time()
-        metric = f'sum(otel_toolcalls_settled_calls_total{{job="{SERVICE}"}}) > 0'
+        metric = f'sum(otel_toolcalls_settled_calls_total{{job="{DEMO}"}}) > 0'
         eventually(lambda: stack.prometheus.value(metric), seconds=30, what="the fixed app's metrics in Prometheus")
         as_long = page.at - page.lost.end / 1e9 + interval("evaluation_interval")
         eventually(lambda: time.time() - began > as_long, seconds=as_long + 5, what="the same time has passed")

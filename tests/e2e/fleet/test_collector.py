@@ -13,33 +13,19 @@ from typing import Any
 
 import pytest
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
-from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.trace import Link, set_span_in_context
 from prometheus_client import CollectorRegistry, generate_latest
 
 from dashboards.source import reference
 from otel_toolcalls import conventions as c
 from tests.e2e.backends import Jaeger, eventually
 from tests.e2e.fleet.programs import DASHBOARDS, ClickHouse, Collector, collector_binary
+from tests.e2e.fleet.traffic import MADE, SECRETS, send
 
 CONFIGURATIONS = DASHBOARDS / "collector"
-SERVICE = "collected"
-SECRETS = {
-    c.TOOL_CALL_ARGUMENTS: '{"card": "none of your business"}',
-    c.TOOL_CALL_RESULT: "what the tool said",
-    "gen_ai.input.messages": "what the user said",
-    "gen_ai.output.messages": "what the model said",
-    "gen_ai.system_instructions": "what the company said",
-    "input.value": "openinference's word for it",
-    "llm.prompts": "an older word for it",
-    "note": "write to ines.duarte@example.com, key sk-abcdefghijklmnopqrstuvwx, card 4111111111111111",
-}
 
 
 @pytest.mark.parametrize(
@@ -59,27 +45,6 @@ class Collected:
     jaeger: Jaeger
     clickhouse: ClickHouse
     trace_id: str
-
-
-def send(endpoint: str) -> str:
-    """One trace: a turn with a call that ran, a call that nobody ran, and everything that must not pass."""
-    provider = TracerProvider(resource=Resource.create({"service.name": SERVICE}))
-    provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(endpoint, insecure=True)))
-    tracer = provider.get_tracer(c.SCOPE)
-    called = {c.OPERATION_NAME: c.OP_ANNOUNCE, c.CALL_OUTCOME: "completed", c.CALL_KIND: "client", c.TOOL_NAME: "pay"}
-    with tracer.start_as_current_span(f"{c.OP_CHAT} m") as turn:
-        turn.set_attributes(SECRETS)
-        ran, lost = (
-            tracer.start_span(f"{c.OP_ANNOUNCE} pay", attributes={**called, c.CALL_KEY: key}) for key in ("ran", "lost")
-        )
-        ran.end()
-        lost.end()
-        link = Link(ran.get_span_context(), {c.LINK_TYPE: c.LINK_ANNOUNCED_BY, c.CALL_KEY: "ran"})
-        tracer.start_span(f"{c.OP_EXECUTE} pay", links=[link], attributes={c.OPERATION_NAME: c.OP_EXECUTE}).end()
-    judged = {c.OPERATION_NAME: c.OP_AWAIT, c.CALL_KEY: "lost", c.UNDISPATCHED_REASON: c.LostReason.DEADLINE.value}
-    tracer.start_span(f"{c.OP_AWAIT} pay", context=set_span_in_context(lost), attributes=judged).end()
-    provider.shutdown()
-    return f"{turn.get_span_context().trace_id:032x}"
 
 
 @pytest.fixture(scope="module")
@@ -102,13 +67,13 @@ def collected(jaeger: Jaeger, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 def test_traces_reach_jaeger_with_their_links(collected: Collected) -> None:
-    collected.jaeger.find(SERVICE, {c.CALL_KEY: "lost", c.OPERATION_NAME: c.OP_AWAIT})
+    collected.jaeger.find(MADE, {c.CALL_KEY: "lost", c.OPERATION_NAME: c.OP_AWAIT})
     spans = {span.name: span for span in collected.jaeger.spans(collected.trace_id)}
     assert spans[f"{c.OP_EXECUTE} pay"].links[0].attributes[c.CALL_KEY] == "ran"
 
 
 def test_no_content_passes_whatever_the_apps_send(collected: Collected) -> None:
-    collected.jaeger.find(SERVICE, {c.CALL_KEY: "lost"})
+    collected.jaeger.find(MADE, {c.CALL_KEY: "lost"})
     (turn,) = [span for span in collected.jaeger.spans(collected.trace_id) if span.name.startswith(c.OP_CHAT)]
     for attribute, secret in SECRETS.items():
         if attribute != "note":
@@ -143,7 +108,7 @@ def test_span_metrics_count_every_span_by_outcome_and_reason(collected: Collecte
         return [line for line in lines if line.startswith("traces_span_metrics_calls_total") and line.endswith(" 1")]
 
     (line,) = eventually(judgements, what="the judgement in the span metrics")
-    assert f'service_name="{SERVICE}"' in line
+    assert f'service_name="{MADE}"' in line
     assert 'otel_toolcalls_undispatched_reason="deadline"' in line
 
 

@@ -4,39 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import otel_toolcalls.cli
 from otel_toolcalls import conventions as c
-from otel_toolcalls.cli.model_server import ModelServer
 from tests.e2e.backends import ROOT, eventually, get_json
 from tests.e2e.fleet.stack import Stack
-from tests.e2e.fleet.test_alerting import SERVICE, TOOL, run_demo
+from tests.e2e.fleet.traffic import DEMO, TOOL, run_demo, run_dispatching
 
 BOARDS = sorted((ROOT / "dashboards" / "grafana").glob("*.json"))
-STREAMS = Path(otel_toolcalls.cli.__file__).parent / "streams"
 STEP_SECONDS = 1
-
-
-def run_dispatching(stack: Stack, folder: Path) -> None:
-    """The app that uses ``dispatch()``, under ``otel-toolcalls run``."""
-    app = Path(__file__).parent / "apps" / "dispatching.py"
-    command = [sys.executable, "-m", "otel_toolcalls.cli", "run", "--otlp", stack.collector.otlp_http]
-    with ModelServer() as server:
-        server.reply((STREAMS / "same_tool.sse").read_bytes())
-        env = {**os.environ, "ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": "none-needed"}
-        command += ["--service", "dispatching", "--", sys.executable, str(app)]
-        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -134,9 +115,9 @@ def test_jaegers_monitor_page_reads_the_collectors_span_metrics(filled: tuple[St
     stack, _ = filled
 
     def rates() -> list[dict[str, Any]]:
-        asked = {"service": SERVICE, "spanKind": "client", "lookback": "600000", "step": "5000", "ratePer": "60000"}
+        asked = {"service": DEMO, "spanKind": "client", "lookback": "600000", "step": "5000", "ratePer": "60000"}
         return [one for one in get_json(f"{stack.jaeger.query}/api/metrics/calls", **asked)["metrics"] if one]
 
     (rate,) = eventually(rates, seconds=30, what="call rates in Jaeger")
-    assert rate["labels"] == [{"name": "service_name", "value": SERVICE}]
+    assert rate["labels"] == [{"name": "service_name", "value": DEMO}]
     assert rate["metricPoints"]

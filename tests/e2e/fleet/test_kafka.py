@@ -11,7 +11,7 @@ import pytest
 from dashboards.account import FORMAT
 from tests.e2e.backends import Jaeger, eventually
 from tests.e2e.fleet.programs import DASHBOARDS, ClickHouse, Collector, kafka
-from tests.e2e.fleet.test_collector import send
+from tests.e2e.fleet.traffic import send
 
 BASE, FLEET, FROM_KAFKA = (DASHBOARDS / "collector" / f"{name}.yaml" for name in ("collector", "fleet", "from-kafka"))
 NOWHERE = "127.0.0.1:1"
