@@ -43,7 +43,7 @@ def pages(stack: Stack) -> list[tuple[float, dict[str, Any]]]:
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     folder = tmp_path_factory.mktemp("alerting")
     with Stack.started(folder) as stack:
-        run_demo(stack, folder)
+        run_demo(stack.collector.otlp_http, folder)
         at, alert = eventually(lambda: pages(stack), seconds=60, what="a page for the lost call")[0]
         (trace_id,) = stack.jaeger.find(DEMO, {c.OPERATION_NAME: c.OP_AWAIT})
         (lost,) = [span for span in stack.jaeger.spans(trace_id) if span.name == f"{c.OP_AWAIT} {TOOL}"]
@@ -111,7 +111,7 @@ def test_the_pages_runbook_exists(page: Page) -> None:
 
 def test_the_fixed_app_raises_nothing_in_the_same_set_up(page: Page, tmp_path: Path) -> None:
     with Stack.started(tmp_path) as stack:
-        run_demo(stack, tmp_path, "--by-index")
+        run_demo(stack.collector.otlp_http, tmp_path, "--by-index")
         began = time.time()
         metric = f'sum(otel_toolcalls_settled_calls_total{{job="{DEMO}"}}) > 0'
         eventually(lambda: stack.prometheus.value(metric), seconds=30, what="the fixed app's metrics in Prometheus")

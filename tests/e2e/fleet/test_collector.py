@@ -23,7 +23,7 @@ from dashboards.source import reference
 from otel_toolcalls import conventions as c
 from tests.e2e.backends import Jaeger, eventually
 from tests.e2e.fleet.programs import DASHBOARDS, ClickHouse, Collector, collector_binary
-from tests.e2e.fleet.traffic import MADE, SECRETS, send
+from tests.e2e.fleet.traffic import DEMO, MADE, SECRETS, TOOL, run_demo, run_dispatching, send
 
 CONFIGURATIONS = DASHBOARDS / "collector"
 
@@ -97,6 +97,32 @@ def test_a_lost_call_is_in_clickhouses_account(collected: Collected) -> None:
         assert row["Trace"] == collected.trace_id
 
 
+def test_the_account_of_real_apps_is_closed_by_their_traces_alone(collected: Collected, tmp_path: Path) -> None:
+    run_demo(collected.collector.otlp_http, tmp_path)
+    run_dispatching(collected.collector.otlp_http, tmp_path)
+    day = {"since": time.strftime("%Y-%m-%d 00:00:00", time.gmtime(time.time() - 3600)), "until": "2100-01-01 00:00:00"}
+
+    def account() -> dict[str, dict[str, int]]:
+        columns = ("Awaited", "Executed", "Answered", "Acknowledged", "Lost", "LostUnjudged")
+        total: dict[str, dict[str, int]] = {}
+        for row in collected.clickhouse.rows("by_window.sql", window=86400, **day):
+            of_service = total.setdefault(row["ServiceName"], dict.fromkeys(columns, 0))
+            for column in columns:
+                of_service[column] += int(row[column])
+        return total
+
+    eventually(lambda: {DEMO, "dispatching"} <= account().keys(), what="the apps in the account")
+    demo = {"Awaited": 6, "Executed": 0, "Answered": 5, "Acknowledged": 0, "Lost": 1, "LostUnjudged": 0}
+    eventually(lambda: account()[DEMO] == demo, what=f"the demo's account is {demo}: {account()[DEMO]}")
+    ran = {"Awaited": 2, "Executed": 2, "Answered": 0, "Acknowledged": 0, "Lost": 0, "LostUnjudged": 0}
+    eventually(lambda: account()["dispatching"] == ran, what=f"the dispatching app's account is {ran}")
+    for query in ("lost_calls.sql", "lost_calls_without_account.sql"):
+        found = [row for row in collected.clickhouse.rows(query, **day) if row["ServiceName"] != MADE]
+        assert [(row["ServiceName"], row["ToolName"], row["Reason"]) for row in found] == [
+            (DEMO, TOOL, c.LostReason.SIBLINGS_ANSWERED.value)
+        ]
+
+
 def scrape(collector: Collector) -> str:
     with urllib.request.urlopen(f"http://{collector.metrics}/metrics", timeout=10) as response:
         return str(response.read().decode())
@@ -148,7 +174,10 @@ def test_every_metric_has_the_same_name_and_labels_over_otlp_and_through_the_pro
     here = series(generate_latest(registry).decode())
     pulled.shutdown()
 
-    there = eventually(lambda: series(scrape(collected.collector)), what="the metrics in the collector")
+    def collectors() -> dict[str, set[str]]:
+        return series("\n".join(line for line in scrape(collected.collector).splitlines() if 'job="named"' in line))
+
+    there = eventually(collectors, what="the metrics in the collector")
     assert here == there
     documented = {
         reference.prometheus_name(name, instrument): {reference.name(label) for label in reference.ATTRIBUTES[name]}

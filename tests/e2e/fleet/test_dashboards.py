@@ -26,9 +26,9 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stack, fl
     folder = tmp_path_factory.mktemp("dashboards")
     with Stack.started(folder) as stack:
         began = time.time()
-        run_demo(stack, folder)
-        run_demo(stack, folder, "--by-index")
-        run_dispatching(stack, folder)
+        run_demo(stack.collector.otlp_http, folder)
+        run_demo(stack.collector.otlp_http, folder, "--by-index")
+        run_dispatching(stack.collector.otlp_http, folder)
         # Older than a step of the range queries: else none of their points need lie after it.
         executed = 'sum(gen_ai_execute_tool_duration_seconds_count{job="dispatching"} offset 2s)'
         stack.prometheus.await_value(executed, 2)

@@ -17,6 +17,7 @@ from opentelemetry.trace import Span, Tracer, format_trace_id, set_span_in_conte
 from otel_toolcalls import conventions as c
 from otel_toolcalls.config import Settings
 from tests.e2e.backends import Jaeger, eventually, free_ports
+from tests.e2e.fleet.traffic import DEMO, TOOL, run_demo
 from tools import gobuild
 
 CONFIG = Path(__file__).parents[3] / "dashboards" / "jaeger" / "tail-sampling.yaml"
@@ -78,6 +79,17 @@ def test_a_lost_calls_trace_survives_sampling_at_one_per_cent(sampling_jaeger: t
     assert len(jaeger.trace_ids("sampled", {}, limit=TURNS)) < len(LOST) + len(FAILED) + 50
     # What was dropped was counted.
     eventually(lambda: counted(metrics) == TURNS, what=f"{TURNS} announcements counted at {metrics}")
+
+
+def test_the_demos_lost_call_survives_too(sampling_jaeger: tuple[Jaeger, str], tmp_path: Path) -> None:
+    jaeger, _ = sampling_jaeger
+    run_demo(jaeger.otlp_http, tmp_path)
+    (lost,) = jaeger.find(DEMO, {c.UNDISPATCHED_REASON: c.LostReason.SIBLINGS_ANSWERED.value})
+    names = {span.name for span in jaeger.spans(lost)}
+    assert {f"{c.OP_ANNOUNCE} {TOOL}", f"{c.OP_AWAIT} {TOOL}"} <= names
+    assert any(name.startswith(c.OP_CHAT) for name in names)
+    for outcome in (c.Outcome.ABANDONED, c.Outcome.TRUNCATED):
+        assert jaeger.find(DEMO, {c.CALL_OUTCOME: outcome.value})
 
 
 def test_the_decision_waits_for_longer_than_a_call_may_wait_for_its_dispatch() -> None:

@@ -16,7 +16,6 @@ from opentelemetry.trace import Link, set_span_in_context
 import otel_toolcalls.cli
 from otel_toolcalls import conventions as c
 from otel_toolcalls.cli.model_server import ModelServer
-from tests.e2e.fleet.stack import Stack
 
 DEMO = "otel-toolcalls-demo"
 """The demo's service."""
@@ -38,17 +37,17 @@ SECRETS = {
 """What its turn carries and must not pass."""
 
 
-def run_demo(stack: Stack, folder: Path, *options: str) -> None:
-    """The demo's app under ``otel-toolcalls run``, sending everything to the collector."""
-    command = [sys.executable, "-m", "otel_toolcalls.cli", "demo", "--otlp", stack.collector.otlp_http, *options]
+def run_demo(otlp: str, folder: Path, *options: str) -> None:
+    """The demo's app under ``otel-toolcalls run``, sending everything to the OTLP endpoint (HTTP)."""
+    command = [sys.executable, "-m", "otel_toolcalls.cli", "demo", "--otlp", otlp, *options]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def run_dispatching(stack: Stack, folder: Path) -> None:
-    """The app that uses ``dispatch()``, under ``otel-toolcalls run``."""
+def run_dispatching(otlp: str, folder: Path) -> None:
+    """The app that uses ``dispatch()``, likewise."""
     app = Path(__file__).parent / "apps" / "dispatching.py"
-    command = [sys.executable, "-m", "otel_toolcalls.cli", "run", "--otlp", stack.collector.otlp_http]
+    command = [sys.executable, "-m", "otel_toolcalls.cli", "run", "--otlp", otlp]
     with ModelServer() as server:
         server.reply((STREAMS / "same_tool.sse").read_bytes())
         env = {**os.environ, "ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": "none-needed"}
