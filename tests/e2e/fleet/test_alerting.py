@@ -17,6 +17,11 @@ from tests.e2e.backends import Span, eventually, get_json
 from tests.e2e.fleet.stack import Stack, configuration
 from tests.e2e.fleet.traffic import DEMO, TOOL, run_demo
 
+DELIVERY_SECONDS = 2
+"""From Prometheus by way of Alertmanager to the pager."""
+APP_SECONDS = 8
+"""The demo goes on after its loss, and exports its metrics when it ends."""
+
 
 @dataclass(frozen=True, slots=True)
 class Page:
@@ -48,8 +53,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
         (trace_id,) = stack.jaeger.find(DEMO, {c.OPERATION_NAME: c.OP_AWAIT})
         (lost,) = [span for span in stack.jaeger.spans(trace_id) if span.name == f"{c.OP_AWAIT} {TOOL}"]
         loss = f'otel_toolcalls_undispatched_calls_total{{gen_ai_tool_name="{TOOL}"}} > 0'
-        scraped = stack.prometheus.value(f"min(min_over_time(timestamp({loss})[5m:1s]))")
-        assert scraped is not None
+        first_seen = f"min(min_over_time(timestamp({loss})[5m:1s]))"
+        scraped = eventually(lambda: stack.prometheus.value(first_seen), what="the time of the scrape")
         yield Page(stack, alert, at, scraped, lost)
 
 
@@ -68,13 +73,13 @@ def test_the_page_names_the_right_tool_and_why_it_is_lost(page: Page) -> None:
 
 
 def test_the_page_comes_within_one_evaluation_interval_of_the_scrape_that_shows_the_loss(page: Page) -> None:
-    assert page.at - page.scraped_at <= interval("evaluation_interval") + 1
+    assert page.at - page.scraped_at <= interval("evaluation_interval") + DELIVERY_SECONDS
 
 
-def test_the_page_comes_within_a_scrape_and_an_evaluation_of_the_judgement_and_its_export(page: Page) -> None:
+def test_the_page_comes_within_a_scrape_and_an_evaluation_of_the_apps_export(page: Page) -> None:
     lost_at = page.lost.end / 1e9
-    # The app itself needs a moment to end: `run` exports its metrics then.
-    assert page.at - lost_at <= interval("scrape_interval") + interval("evaluation_interval") + 5
+    rest = APP_SECONDS + DELIVERY_SECONDS
+    assert page.at - lost_at <= interval("scrape_interval") + interval("evaluation_interval") + rest
 
 
 def test_the_pages_link_opens_the_right_trace_in_jaegers_api(page: Page) -> None:
