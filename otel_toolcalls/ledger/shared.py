@@ -7,6 +7,7 @@ counts, and it comes later, on the worker.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import random
@@ -209,13 +210,13 @@ class SharedAccount:
         if local is not None and local.entry.key in self._alone:
             then(local)
             return
-        named = replace(claim, key=claim.key or _meant(claim, local), token=f"{self._prefix}{next(self._numbers)}")
+        asked = replace(claim, key=claim.key or _meant(claim, local), token=f"{self._prefix}{next(self._numbers)}")
 
         def met(result: Result) -> None:
-            then(result if isinstance(result, Settlement) else local)
+            then(result if isinstance(result, Settlement) else self._known(local))
 
-        if not self._put(Settle(named), met, 2 * self._capacity):
-            then(local)
+        if not self._put(Settle(asked), met, 2 * self._capacity):
+            met(None)
 
     def hasten(self, turn: str, reason: LostReason, due_at: float) -> None:
         self._mirror.hasten(turn, reason, due_at)
@@ -249,6 +250,12 @@ class SharedAccount:
             mishap(f"ledger.dropped.{_word(operation)}", LedgerFullError(f"{limit} operations wait for the store"))
         self._wake()
         return room
+
+    def _known(self, local: Settlement | None) -> Settlement | None:
+        """What is known here of a claim to which the store said nothing. A call that the store has is not settled by
+        that: the store will say of it that it was lost."""
+        alone = local is not None and local.entry.key in self._alone
+        return local if local is None or alone else replace(local, first=False)
 
     def _added(self, entry: Entry, by: Result) -> None:
         if isinstance(by, SettledBy):
@@ -351,8 +358,12 @@ class SharedAccount:
         limit = time.monotonic() - _LONGEST_ANSWER
         for queued in itertools.takewhile(lambda one: one.since < limit, list(self._queue)):
             if isinstance(queued.operation, Settle):
-                then, queued.then = queued.then, _ignore
+                then, queued.then = queued.then, functools.partial(self._settled_late, queued.operation.claim)
                 guarded("ledger.met", then, None)
+
+    def _settled_late(self, claim: Claim, result: Result) -> None:
+        if isinstance(result, Settlement) and result.first:
+            self._settled(result.entry, claim.by)
 
     def _judge_alone(self) -> None:
         for judged in self._mirror.judge(time.time()):

@@ -57,6 +57,7 @@ def errors() -> Iterator[list[str]]:
 
 @pytest.fixture
 def unreachable() -> RedisStore:
+    pytest.importorskip("redis")
     [port] = free_ports(1)
     return RedisStore(f"redis://127.0.0.1:{port}/0")
 
@@ -295,9 +296,29 @@ class TestAStoreOutOfReach:
             return len(process.met) == 2
 
         eventually(answered, what="the claims have an answer")
-        assert [one and one.first for one in process.met] == [True, None]
+        assert [one and one.first for one in process.met] == [False, None], "that is the store's to say"
         process.account.close()
         assert len(process.met) == 2, "told once"
+
+    def test_says_later_what_it_settled_when_its_answer_was_not_waited_for(
+        self, tmp_path: Path, errors: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("otel_toolcalls.ledger.shared._LONGEST_ANSWER", 0.0)
+        server = RedisServer(tmp_path)
+        process = Process(RedisStore(server.url))
+        announced = entry("a", at=now())
+        process.account.add(announced)
+        process.claim("a")
+        process.account.tick()
+        assert [one and one.first for one in process.met] == [False]
+        server.start()
+        try:
+            process.account._try_at = 0.0
+            process.account.tick()
+            assert [(one.key, by) for one, by in process.settled] == [(announced.key, SettledBy.DISPATCH)]
+            process.account.close()
+        finally:
+            server.stop()
 
     def test_is_done_without_for_what_is_more_than_may_be_held_back(
         self, unreachable: RedisStore, errors: list[str]
