@@ -51,7 +51,8 @@ class Settings:
     ledger: str = field(default="memory", repr=False)
     """Where completed calls wait: ``memory``, ``sqlite:///file``, ``redis://host/db``; ``none`` follows no call."""
     ledger_capacity: int = 10_000
-    """How many calls may wait in memory; the oldest beyond that is reported and let go."""
+    """How many calls may wait in memory, where the oldest beyond that is reported and let go; with a shared ledger,
+    how many may be held back while it is out of reach."""
     dispatch_deadline: float = 300.0
     """Seconds after which a completed call that nobody ran or answered is judged lost."""
     dispatch_deadlines: Mapping[str, float] = field(default_factory=dict)
