@@ -40,6 +40,9 @@ from otel_toolcalls.turn import Call, Request, Turn
 
 __all__ = ["RequestTelemetry", "Telemetry"]
 
+_RESPONSES_KEPT = 1024
+_INT64 = range(-(2**63), 2**63)
+"""What an attribute can hold."""
 _BY_LIMIT = 256
 """Characters of what `acknowledge(by=...)` was given."""
 
@@ -107,6 +110,8 @@ class Telemetry:
         self._undispatched = meter.create_counter(c.UNDISPATCHED_CALLS, "{tool_call}", "Completed calls judged lost")
         self._pending = meter.create_up_down_counter(c.PENDING_CALLS, "{tool_call}", "Completed calls that wait")
         self._lost_series: set[str] = set()
+        self._responses: dict[str, TraceRef] = {}
+        """Spans of recent responses that can be read again."""
         self._first_chunk = seconds(c.TIME_TO_FIRST_CHUNK, "From the request to the first event of the response")
 
     def provider(self) -> object:
@@ -160,6 +165,11 @@ class Telemetry:
         if mode == "never" or kept.adopted is not None:
             turn.span = _Parent(None, kept.context)
             return
+        if mode == "auto" and request.resumes is not None:
+            # The response has had its span when it was asked for: what is read of it later belongs there.
+            asked_for = self._responses.get(request.resumes)
+            turn.span = _Parent(None, kept.context if asked_for is None else _context_of(asked_for))
+            return
         attributes = {c.OPERATION_NAME: request.operation, c.PROVIDER_NAME: request.provider}
         if request.model is not None:
             attributes[c.REQUEST_MODEL] = request.model
@@ -186,7 +196,7 @@ class Telemetry:
             c.TOOL_NAME: call.name,
             c.TOOL_CALL_ID: call.call_id,
             c.REQUEST_MODEL: turn.request.model,
-            c.CALL_INDEX: call.index if isinstance(call.index, int) else None,
+            c.CALL_INDEX: call.index if isinstance(call.index, int) and call.index in _INT64 else None,
             c.CHOICE_INDEX: call.choice or None,
         }
         attributes.update((name, value) for name, value in optional.items() if value is not None)
@@ -228,6 +238,10 @@ class Telemetry:
         if parent.span is None:
             return
         span, kept = parent.span, turn.request.telemetry
+        if turn.resumable and turn.response_id is not None:
+            while len(self._responses) >= _RESPONSES_KEPT:
+                self._responses.pop(next(iter(self._responses)), None)
+            self._responses[turn.response_id] = _reference(span)
         kept.end = lambda: self._end_turn(turn, span, kept)
         kept.arrive()
 
@@ -275,7 +289,7 @@ class Telemetry:
             c.ERROR_TYPE: c.ErrorType.PROTOCOL_VIOLATION,
             c.VIOLATION_KIND: error.kind.value,
         }
-        if isinstance(error.position, int):
+        if isinstance(error.position, int) and error.position in _INT64:
             attributes[c.CALL_INDEX] = error.position
         span = self._tracer.start_span(c.OP_ANNOUNCE, context=self._parent(turn), attributes=attributes, start_time=now)
         span.set_status(Status(StatusCode.ERROR, str(error)))
@@ -289,9 +303,7 @@ class Telemetry:
 
     def trace_of(self, call: Call) -> TraceRef:
         """The span of an announced call."""
-        span: Span = call.span
-        context = span.get_span_context()
-        return TraceRef(context.trace_id, context.span_id, int(context.trace_flags))
+        return _reference(call.span)
 
     def waits(self, entry: Entry) -> None:
         if entry.tool not in self._lost_series:
@@ -533,6 +545,11 @@ class _Parent:
 
 def _span_name(operation: str, tool: str | None) -> str:
     return f"{operation} {tool}" if tool else operation
+
+
+def _reference(span: Span) -> TraceRef:
+    context = span.get_span_context()
+    return TraceRef(context.trace_id, context.span_id, int(context.trace_flags))
 
 
 def _span_context(reference: TraceRef) -> SpanContext:

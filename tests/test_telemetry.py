@@ -274,3 +274,14 @@ def test_what_could_not_be_redacted_does_not_leave_and_the_span_ends(redact: Any
     call = rig.span("announce_tool known")
     assert call.attributes["otel_toolcalls.call.outcome"] == "completed"
     assert MARKER not in rig.everything()
+
+
+@pytest.mark.parametrize("index", [2**63, -(2**63) - 1])
+def test_an_index_that_no_attribute_can_hold_is_left_out(index: int) -> None:
+    rig = Rig()
+    turn = rig.turn()
+    turn.announce(index, "call_1", "known", index=index)
+    turn.close(index)
+    turn.append(index, "too late")
+    turn.end("stream_ended")
+    assert [span.attributes.get("otel_toolcalls.call.index") for span in rig.spans[:2]] == [None, None]

@@ -360,6 +360,8 @@ def test_a_resumed_response_announces_what_the_first_stream_lost(server: ModelSe
         "completed",
     ]
     assert "announced_late" in resumed.attributes["otel_toolcalls.call.anomalies"]
+    assert len(on.turns) == 1  # one response, one inference span, however often its events are read
+    assert resumed.parent.span_id == on.turns[0].context.span_id
 
 
 @needs_responses
@@ -372,7 +374,8 @@ def test_a_background_response_that_is_polled_announces_its_calls_once(server: M
             server.whole(reply)
             client.responses.retrieve("resp_1")
     assert on.outcomes == [COMPLETED, COMPLETED]
-    assert [turn.attributes.get("error.type") for turn in on.turns if "error.type" in turn.attributes] == []
+    assert [turn.attributes.get("error.type") for turn in on.turns] == [None]
+    assert {call.parent.span_id for call in on.calls} == {on.turns[0].context.span_id}
 
 
 # ---- what is no reply -----------------------------------------------------------------------------------------------
