@@ -77,6 +77,7 @@ class RedisStore(TransactionalStore):
             self._redis.ConnectionPool.from_url(self._url)
         except (ValueError, TypeError):
             raise SettingsError(f"ledger: expected redis://HOST:PORT/DB; got {self._shown}") from None
+        "host".encode("idna")  # looked up on the worker, it would be half loaded in a child that is forked just then
         self._base = f"{{otel-toolcalls:{name}}}"
         self._history = history
         self._remembered = remembered
@@ -186,15 +187,23 @@ class RedisStore(TransactionalStore):
     def _reach(self) -> Iterator[Any]:
         with self._lock:
             try:
-                if self._client is None:
-                    self._client = self._connect()
-                yield self._client
+                client = self._client = self._client or self._connected()
+                yield client
             except (self._redis.RedisError, self._redis.exceptions.RedisClusterException, OSError) as error:
                 if self._is_ours(error):
                     raise
                 self._contact.lost()
                 raise StoreError(f"{self._shown}: {self._told(error)}") from None
             self._contact.made(0.0)
+
+    def _connected(self) -> Any:
+        """Whatever keeps us from connecting, it is not what was to be written."""
+        try:
+            return self._connect()
+        except (self._redis.RedisError, self._redis.exceptions.RedisClusterException, OSError):
+            raise
+        except Exception as error:
+            raise OSError(f"{type(error).__name__}: {error}") from None
 
     def _connect(self) -> Any:
         options = {

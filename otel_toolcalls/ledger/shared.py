@@ -395,7 +395,7 @@ class SharedAccount:
             with self._writing:
                 self._write()
             return self._store.pending()
-        except StoreError as error:
+        except Exception as error:
             mishap("ledger.store", error)
             return self._mirror.pending()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -62,12 +63,22 @@ def run(call_ids: Sequence[str]) -> None:
             pass
 
 
+def fork(call_ids: Sequence[str]) -> None:
+    """A forked child announces these, and is killed."""
+    child = os.fork()
+    if child == 0:
+        announce(call_ids)
+        pending()
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
 def main() -> None:
     ledger, report, deadline = sys.argv[1:]
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(Report(report)))
     instrument(tracer_provider=provider, ledger=ledger, dispatch_deadline=float(deadline), ledger_capacity=100_000)
-    commands = {"announce": announce, "run": run, "flush": lambda _: pending()}
+    commands = {"announce": announce, "run": run, "flush": lambda _: pending(), "fork": fork}
     for line in sys.stdin:
         command, *call_ids = line.split()
         commands[command](call_ids)
