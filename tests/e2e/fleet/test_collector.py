@@ -29,7 +29,9 @@ CONFIGURATIONS = DASHBOARDS / "collector"
 
 
 @pytest.mark.parametrize(
-    "names", [["collector"], ["collector", "fleet"], ["collector", "fleet", "from-kafka"]], ids="+".join
+    "names",
+    [["collector"], ["collector", "fleet"], ["collector", "fleet", "to-kafka"], ["collector", "fleet", "from-kafka"]],
+    ids="+".join,
 )
 def test_the_collector_accepts_the_configuration(names: list[str]) -> None:
     command: list[str | Path] = [collector_binary(), "validate"]

@@ -13,8 +13,9 @@ from tests.e2e.backends import Jaeger, eventually
 from tests.e2e.fleet.programs import DASHBOARDS, ClickHouse, Collector, kafka
 from tests.e2e.fleet.traffic import send
 
-BASE, FLEET, FROM_KAFKA = (DASHBOARDS / "collector" / f"{name}.yaml" for name in ("collector", "fleet", "from-kafka"))
-NOWHERE = "127.0.0.1:1"
+BASE, FLEET, TO_KAFKA, FROM_KAFKA = (
+    DASHBOARDS / "collector" / f"{name}.yaml" for name in ("collector", "fleet", "to-kafka", "from-kafka")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Fleet:
 
 @pytest.fixture(scope="module")
 def fleet(jaeger: Jaeger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """An outer collector that reaches Kafka and not ClickHouse, an inner one between the two."""
+    """An outer collector that writes to Kafka, an inner one between Kafka and ClickHouse."""
     folder = tmp_path_factory.mktemp("kafka")
     to_jaeger = jaeger.otlp_grpc.removeprefix("http://")
     with (
@@ -34,8 +35,8 @@ def fleet(jaeger: Jaeger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         Collector.started(
             folder / "outer.log",
             to_jaeger=to_jaeger,
-            configurations=[BASE, FLEET],
-            env={"COLLECTOR_TO_CLICKHOUSE": f"http://{NOWHERE}", "COLLECTOR_TO_KAFKA": broker},
+            configurations=[BASE, FLEET, TO_KAFKA],
+            env={"COLLECTOR_TO_KAFKA": broker},
         ) as outer,
         Collector.started(
             folder / "inner.log",
