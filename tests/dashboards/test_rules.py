@@ -39,12 +39,14 @@ def test_promtool_accepts_the_rules() -> None:
 
 
 @promtool
+@pytest.mark.slow
 def test_every_case_of_firing_and_not_firing_holds() -> None:
     done = run("promtool", "test", "rules", str(CASES))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @promtool
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("honest", "careless"),
     [
