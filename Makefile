@@ -11,7 +11,7 @@ LOCK        := requirements/dev.txt
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
-.PHONY: help demo test test-frameworks e2e e2e-tools coverage test-matrix lint format lock lock-check dashboards \
+.PHONY: help demo test test-frameworks e2e e2e-tools coverage test-matrix bench bench-check lint format lock lock-check dashboards \
 	metrics-reference account-times jaeger jaeger-build collector-build clean
 
 help: ## List the targets
@@ -40,6 +40,12 @@ test-matrix: $(VENV)/.dev ## Run the fast tests on old and new SDKs and Pythons 
 
 test-frameworks: $(VENV)/.dev ## Run the newest agent frameworks against a model server on loopback
 	$(BIN)/nox -s frameworks $(NOX_ARGS)
+
+bench: $(VENV)/.dev ## Measure the cost beside every alternative, into docs/performance.md (GROUPS='ours genai' for some)
+	$(BIN)/python -m benchmarks run $(GROUPS)
+
+bench-check: $(VENV)/.dev ## Check the cost by ratios within one short run
+	$(BIN)/python -m benchmarks check
 
 lint: $(VENV)/.dev ## Check format, style, types, the direction of imports and the declared dependencies
 	$(BIN)/ruff format --check .
