@@ -6,8 +6,10 @@ finds out goes to its reporter, each fact once.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -46,6 +48,7 @@ class Ledger:
 
     def announced(self, call: Call) -> None:
         if call.kind is Kind.CLIENT:
+            call.ledger = _Early()
             self._open[_handle(call)] = call
 
     def renamed(self, call: Call) -> None:
@@ -56,9 +59,14 @@ class Ledger:
     def finished(self, call: Call) -> None:
         if call.kind is not Kind.CLIENT:
             return
-        self._forget(call)
-        if call.outcome is not Outcome.COMPLETED:
-            return
+        try:
+            if call.outcome is Outcome.COMPLETED:
+                self._completed(call)
+        finally:
+            # Not before it waits: a dispatch on another thread must find it in the one place or in the other.
+            self._forget(call)
+
+    def _completed(self, call: Call) -> None:
         entry = self._entry(call)
         if self._settings.exempt(call.name):
             self._reporter.settled(entry, SettledBy.EXEMPT, waited=False)
@@ -67,8 +75,9 @@ class Ledger:
             _remember(self._responses, entry.response_id, entry.turn)
         self._reporter.waits(entry)
         self._account.add(entry)
-        for early in call.ledger or ():
-            early(entry.key)
+        early: _Early = call.ledger
+        early.over = True
+        early.settle()
 
     def violated(self, turn: Turn, error: ProtocolError, shown: bool) -> None:
         """The spans say so."""
@@ -139,17 +148,17 @@ class Ledger:
 
     def _claim_early(self, call: Call, claim: Claim, then: Then) -> None:
         """The call runs before it is known to be complete: it is settled when that is known."""
-        claims: list[Callable[[str], None]] = call.ledger or []
-        then(Settlement(self._entry(call), first=not claims, dispatches=len(claims) + 1))
+        early: _Early = call.ledger
 
-        def complete(key: str) -> None:
-            def settled(settlement: Settlement | None) -> None:
-                if settlement is not None and settlement.first:
-                    self._reporter.settled(settlement.entry, claim.by)
+        def settled(settlement: Settlement | None) -> None:
+            if settlement is not None and settlement.first:
+                self._reporter.settled(settlement.entry, claim.by)
 
-            self._account.settle(Claim(claim.by, claim.at, key=key), settled)
-
-        call.ledger = [*claims, complete]
+        early.waiting.append(lambda: self._account.settle(Claim(claim.by, claim.at, key=call.key), settled))
+        if early.over:
+            early.settle()
+        number = next(early.numbers)
+        then(Settlement(replace(self._entry(call), completed_at=claim.at), first=number == 1, dispatches=number))
 
     def _early(self, claim: Claim) -> Call | None:
         """The call that a claim means, where that is still being announced: none that waits already fits."""
@@ -211,6 +220,27 @@ class Ledger:
         for handle in (("id", call.call_id), ("name", call.name), ("name", None)):
             if self._open.get(handle) is call:
                 del self._open[handle]
+
+
+class _Early:
+    """Claims of a call that is not known to be complete yet, until that is known; any thread may bring one."""
+
+    __slots__ = ("numbers", "over", "waiting")
+
+    def __init__(self) -> None:
+        self.numbers = itertools.count(1)
+        self.over = False
+        """The call is in its account: a claim that comes only now is settled by whoever brings it."""
+        self.waiting: list[Callable[[], None]] = []
+
+    def settle(self) -> None:
+        """Popping is atomic: of two threads, one gets each."""
+        while self.waiting:
+            try:
+                claim = self.waiting.pop(0)
+            except IndexError:
+                return
+            claim()
 
 
 def _remember(recent: dict[str, T], key: str, value: T) -> None:
