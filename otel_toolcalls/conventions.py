@@ -74,6 +74,8 @@ ERROR_WHERE: Final = "otel_toolcalls.error.where"
 
 TURN_ABANDONED: Final = "turn_abandoned"
 """Who acknowledges the completed calls of a turn that was abandoned: they are not followed."""
+EXECUTED: Final = "execute_tool"
+"""Who acknowledges a call whose execution's span, another library's, took no link any more."""
 LINK_ANNOUNCED_BY: Final = "announced_by"
 LINK_ANSWERS: Final = "answers"
 

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Span
+from opentelemetry.trace import NonRecordingSpan, Span
 
 from otel_toolcalls import conventions as c
 from otel_toolcalls.guard import guarded, mishap
@@ -34,6 +34,11 @@ R = TypeVar("R")
 _ID_PARAMETERS = ("call_id", "tool_call_id", "tool_use_id")
 
 _active: list[tuple[Ledger, Telemetry]] = []
+_entered: contextvars.ContextVar[object] = contextvars.ContextVar("otel_toolcalls_entered")
+"""Tells where a block is left: its token is good only in the context in which the block was entered."""
+_KEPT = 4096
+_adopted: dict[int, None] = {}
+"""Spans of other libraries, by id, that were taken for a dispatch; bounded, as some end where nobody tells us."""
 
 
 def activate(ledger: Ledger | None, telemetry: Telemetry | None) -> None:
@@ -78,8 +83,10 @@ class _Run:
             return None
         ledger, telemetry = _active[0]
         current = trace.get_current_span()
-        if _is_execution_of(current, self._call_id):
-            return None  # another library's span stands for this run, and its adopter has settled the call
+        if self._call_id is not None and _execution_of(current) == self._call_id and current.is_recording():
+            if not _is_ours(current):
+                _adopt(ledger, telemetry, current, self._call_id, linkable=True)
+            return None  # that span stands for this run
         at = time.time()
         trace_id = current.get_span_context().trace_id
         claim = Claim(c.SettledBy.DISPATCH, at, self._call_id, self._name, trace_id)
@@ -134,22 +141,32 @@ class Dispatch:
         self._run: _Run | None = None
         self._token: contextvars.Token[Context] | None = None
         self._context: Context | None = None
+        self._entered: contextvars.Token[object] | None = None
 
     def __enter__(self) -> Execution:
         run = self._run = _Run(self._call_id, self._name, self._tool_type)
         self._context = guarded("dispatch", run.begin)
         if self._context is not None:
+            self._entered = _entered.set(self)
             self._token = otel_context.attach(self._context)
         return Execution(run)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # Where the block is left in another task or thread than it was entered in, what we attached is not there.
-        if self._token is not None and otel_context.get_current() is self._context:
+        # Left in another task or thread than it was entered in, or with something of the app's on top, it stays attached.
+        if self._token is not None and self._left_where_entered() and otel_context.get_current() is self._context:
             otel_context.detach(self._token)
         if self._run is not None:
             guarded("dispatch", self._run.finish, error)
+
+    def _left_where_entered(self) -> bool:
+        try:
+            if self._entered is not None:
+                _entered.reset(self._entered)
+        except ValueError:
+            return False
+        return True
 
     async def __aenter__(self) -> Execution:
         return self.__enter__()
@@ -244,22 +261,23 @@ def _acknowledge(ledger: Ledger, telemetry: Telemetry, call_id: str | None, by: 
 class ExecutionAdopter:
     """A span processor: takes any ``execute_tool`` span with a call id, of whichever library, for a dispatch.
 
-    The call is linked where the span still records; ids that a library sets only later settle it when the span ends.
+    The call is linked where its id is there from the start. Where a library sets it later, the call is settled when the
+    span ends, or as soon as a ``dispatch()`` inside asks; a span that has ended takes no link, so one of ours says it.
     """
 
     def __init__(self, ledger: Ledger, telemetry: Telemetry) -> None:
         self._use: tuple[Ledger, Telemetry] | None = (ledger, telemetry)
-        self._settled: dict[int, None] = {}
 
     def retire(self) -> None:
         """A provider does not let go of a processor: from now on this one does nothing."""
         self._use = None
 
     def on_start(self, span: Any, parent_context: Context | None = None) -> None:  # noqa: ARG002  # the interface's
-        guarded("adopt", self._adopt, span, True)
+        guarded("adopt", self._meet, span, True)
 
     def on_end(self, span: Any) -> None:
-        guarded("adopt", self._adopt, span, False)
+        guarded("adopt", self._meet, span, False)
+        _adopted.pop(span.get_span_context().span_id, None)
 
     def _on_ending(self, span: Any) -> None:
         """Part of the interface since it was made; nothing to do."""
@@ -271,35 +289,39 @@ class ExecutionAdopter:
         """Part of the interface; nothing is held."""
         return True
 
-    def _adopt(self, span: Any, starting: bool) -> None:
-        if self._use is None:
-            return
-        ledger, telemetry = self._use
-        attributes = span.attributes
-        if not attributes or attributes.get(c.OPERATION_NAME) != c.OP_EXECUTE:
-            return
-        if getattr(span.instrumentation_scope, "name", None) == c.SCOPE:
-            return
-        call_id = attributes.get(c.TOOL_CALL_ID)
-        context = span.get_span_context()
-        if not starting and self._settled.pop(context.span_id, self) is None:
-            return
-        if not isinstance(call_id, str) or not call_id:
-            return
-        if starting:
-            self._settled[context.span_id] = None
-        name = attributes.get(c.TOOL_NAME)
-        at = (span.start_time or time.time_ns()) / 1e9
-        claim = Claim(c.SettledBy.SPAN, at, call_id, name if isinstance(name, str) else None, context.trace_id)
-        recording = span if starting else None
-        ledger.claim(claim, lambda settlement: _dispatched(telemetry, recording, settlement, at, None))
+    def _meet(self, span: Any, starting: bool) -> None:
+        call_id = _execution_of(span)
+        if self._use is not None and call_id is not None and not _is_ours(span):
+            _adopt(*self._use, span, call_id, linkable=starting)
 
 
-def _is_execution_of(span: Span, call_id: str | None) -> bool:
+def _adopt(ledger: Ledger, telemetry: Telemetry, span: Any, call_id: str, *, linkable: bool) -> None:
+    """Take another library's span for a dispatch of the call, once."""
+    context = span.get_span_context()
+    if context.span_id in _adopted:
+        return
+    while len(_adopted) >= _KEPT:
+        _adopted.pop(next(iter(_adopted)), None)
+    _adopted[context.span_id] = None
+    name = span.attributes.get(c.TOOL_NAME)
+    at_ns = span.start_time or time.time_ns()
+    claim = Claim(c.SettledBy.SPAN, at_ns / 1e9, call_id, name if isinstance(name, str) else None, context.trace_id)
+
+    def met(settlement: Settlement | None) -> None:
+        _dispatched(telemetry, span if linkable else None, settlement, claim.at, None)
+        if settlement is not None and not linkable:
+            inside = trace.set_span_in_context(NonRecordingSpan(context), Context())
+            telemetry.acknowledged(settlement.entry, call_id, claim.name, c.EXECUTED, inside, time.time_ns())
+
+    ledger.claim(claim, met)
+
+
+def _execution_of(span: Any) -> str | None:
+    """The id of the call that a span executes, as far as its attributes say so by now."""
     attributes = getattr(span, "attributes", None) or {}
-    return (
-        call_id is not None
-        and span.is_recording()
-        and attributes.get(c.OPERATION_NAME) == c.OP_EXECUTE
-        and attributes.get(c.TOOL_CALL_ID) == call_id
-    )
+    call_id = attributes.get(c.TOOL_CALL_ID) if attributes.get(c.OPERATION_NAME) == c.OP_EXECUTE else None
+    return call_id if isinstance(call_id, str) and call_id else None
+
+
+def _is_ours(span: Any) -> bool:
+    return getattr(getattr(span, "instrumentation_scope", None), "name", None) == c.SCOPE
