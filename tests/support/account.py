@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,22 +30,29 @@ __all__ = ["Account", "account", "unaccounted"]
 WAIT_SECONDS = 20.0
 
 
-def unaccounted(spans: Sequence[ReadableSpan], pending: Sequence[str] = ()) -> list[str]:
+def unaccounted(spans: Sequence[ReadableSpan], pending: Collection[str] = ()) -> list[str]:
     """Keys of completed client-run calls of which the spans do not tell what became; ``pending`` still wait."""
-    told = set(pending)
-    for span in spans:
-        operation = span.attributes.get(c.OPERATION_NAME)
-        if operation in (c.OP_EXECUTE, c.OP_ACKNOWLEDGE, c.OP_AWAIT):
-            told.add(str(span.attributes.get(c.CALL_KEY)))
-        told.update(str(link.attributes.get(c.CALL_KEY)) for link in span.links if link.attributes.get(c.LINK_TYPE))
+    told = {span_id for span in spans for span_id in _tells_of(span)}
     return [
         str(span.attributes[c.CALL_KEY])
         for span in spans
         if span.attributes.get(c.CALL_OUTCOME) == c.Outcome.COMPLETED.value
         and span.attributes.get(c.CALL_KIND) == c.Kind.CLIENT.value
         and not span.attributes.get(c.CALL_EXEMPT)
-        and span.attributes[c.CALL_KEY] not in told
+        and span.context.span_id not in told
+        and span.attributes[c.CALL_KEY] not in pending
     ]
+
+
+def _tells_of(span: ReadableSpan) -> list[int]:
+    """The announced calls of which this span says what became of them: as their child, or by a link to them."""
+    operation = span.attributes.get(c.OPERATION_NAME)
+    if operation == c.OP_AWAIT:
+        return [span.parent.span_id]
+    happens = operation in (c.OP_EXECUTE, c.OP_ACKNOWLEDGE)
+    linked = c.LINK_ANNOUNCED_BY if happens else c.LINK_ANSWERS
+    found = [link.context.span_id for link in span.links if link.attributes.get(c.LINK_TYPE) == linked]
+    return found + ([span.parent.span_id] if happens and span.parent is not None else [])
 
 
 # OpenTelemetry renamed it in 1.39.
@@ -66,7 +73,7 @@ class Account:
         self.logger_provider.add_log_record_processor(SimpleLogRecordProcessor(self.logs))
 
     @contextmanager
-    def instrumented(self, **settings: Any) -> Iterator[None]:
+    def instrumented(self, **settings: Any) -> Iterator[Account]:
         """On for the length of the block; then the account must close."""
         otel_toolcalls.instrument(
             tracer_provider=self.tracer_provider,
@@ -75,7 +82,7 @@ class Account:
             **settings,
         )
         try:
-            yield
+            yield self
             self.check()
         finally:
             otel_toolcalls.uninstrument()

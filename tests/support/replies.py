@@ -18,6 +18,8 @@ class Announced:
     id: str
     name: str
     arguments: str = "{}"
+    server: bool = False
+    """The provider runs it itself (Anthropic)."""
 
     def pieces(self) -> list[str]:
         half = len(self.arguments) // 2
@@ -41,7 +43,8 @@ def anthropic_reply(calls: Sequence[Announced], text: str = "") -> str:
         {"type": "content_block_stop", "index": 0},
     ]
     for index, call in enumerate(calls, 1):
-        block = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
+        kind = "server_tool_use" if call.server else "tool_use"
+        block = {"type": kind, "id": call.id, "name": call.name, "input": {}}
         events.append({"type": "content_block_start", "index": index, "content_block": block})
         events += [
             {
@@ -60,7 +63,7 @@ def anthropic_reply(calls: Sequence[Announced], text: str = "") -> str:
     return _sse(events, named=True)
 
 
-def chat_reply(calls: Sequence[Announced], text: str = "", *, interleaved: bool = False) -> str:
+def chat_reply(calls: Sequence[Announced], text: str = "", *, interleaved: bool = False, choice: int = 0) -> str:
     """wire: OpenAI chat completions; one call after the other, or their fragments interleaved."""
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": text or None}]
     opened = [
@@ -79,9 +82,9 @@ def chat_reply(calls: Sequence[Announced], text: str = "", *, interleaved: bool 
             {"tool_calls": [entry]} for first, rest in zip(opened, pieces, strict=True) for entry in (first, *rest)
         ]
     head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "gpt"}
-    chunks = [{**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    chunks = [{**head, "choices": [{"index": choice, "delta": delta, "finish_reason": None}]} for delta in deltas]
     reason = "tool_calls" if calls else "stop"
-    chunks.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
+    chunks.append({**head, "choices": [{"index": choice, "delta": {}, "finish_reason": reason}]})
     return _sse(chunks, named=False) + "data: [DONE]\n\n"
 
 
