@@ -52,7 +52,8 @@ class Arguments:
     valid: bool
     """They may be handed to the tool: one JSON document, nothing at all, or a text that was never meant to be JSON."""
     values: int = 1
-    """How many whole JSON values stand one after another in the text; more than one where calls were merged."""
+    """How many whole JSON values stand one after another in the text, counted up to 100; more than one where calls were
+    merged."""
 
     @property
     def whole(self) -> bool:
@@ -96,16 +97,19 @@ def whole_value(fragments: Sequence[Any]) -> Arguments:
 
 
 _blank = re.compile(r"[ \t\n\r]*")
+_MOST_VALUES = 100
+"""Counting goes on in the app's flow: a megabyte of tiny values would take seconds."""
 
 
 def _count_values(text: str) -> int:
     count = at = 0
     try:
-        while True:
+        while count < _MOST_VALUES:
             _, at = _decoder.raw_decode(text, cast("re.Match[str]", _blank.match(text, at)).end())
             count += 1
     except (ValueError, RecursionError):
-        return count
+        pass
+    return count
 
 
 @dataclass(slots=True)

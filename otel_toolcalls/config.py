@@ -101,7 +101,7 @@ def _number(kind: Callable[[Any], Any], least: float, accepted: str) -> Callable
     def parse(value: object) -> Any:
         try:
             number = kind(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             number = least - 1
         if isinstance(value, bool) or not least <= number < float("inf"):
             raise ValueError(accepted)
@@ -129,7 +129,7 @@ def _deadlines(value: object) -> dict[str, float]:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ValueError(accepted) from None
     if not isinstance(value, Mapping):
         raise ValueError(accepted)

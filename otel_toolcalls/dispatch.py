@@ -11,6 +11,7 @@ import functools
 import inspect
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, overload
 
@@ -91,7 +92,9 @@ class _Run:
         trace_id = current.get_span_context().trace_id
         claim = Claim(c.SettledBy.DISPATCH, at, self._call_id, self._name, trace_id)
         hint: Entry | None = guarded("dispatch.hint", ledger.hint, claim)
-        span = telemetry.execution(hint, self._call_id, self._name, self._tool_type)
+        span: Span | None = guarded(
+            "dispatch.span", telemetry.execution, hint, self._call_id, self._name, self._tool_type
+        )
         self._span, self._telemetry = span, telemetry
 
         def met(settlement: Settlement | None) -> None:
@@ -103,7 +106,7 @@ class _Run:
         except Exception as error:
             mishap("dispatch.claim", error)
             met(None)
-        return trace.set_span_in_context(span)
+        return trace.set_span_in_context(span) if span is not None else None
 
     def result(self, value: object) -> None:
         if self._span is not None and self._telemetry is not None:
@@ -130,6 +133,25 @@ def _dispatched(
     telemetry.dispatched(span, settlement, at, linked=linked)
 
 
+@dataclass(slots=True)
+class _Entered:
+    """A block that is under way, and what was attached for it."""
+
+    run: _Run
+    context: Context | None = None
+    mark: contextvars.Token[object] | None = None
+    token: contextvars.Token[Context] | None = None
+
+    def left_where_entered(self) -> bool:
+        """It is left in the thread or task that entered it: only there can its mark be taken back."""
+        try:
+            if self.mark is not None:
+                _entered.reset(self.mark)
+        except (ValueError, RuntimeError):
+            return False
+        return True
+
+
 class Dispatch:
     """What :func:`dispatch` returns: a context manager, sync and async, and a decorator."""
 
@@ -138,35 +160,30 @@ class Dispatch:
         self._name = name
         self._tool_type = tool_type
         self._parameter = parameter
-        self._run: _Run | None = None
-        self._token: contextvars.Token[Context] | None = None
-        self._context: Context | None = None
-        self._entered: contextvars.Token[object] | None = None
+        self._under_way: list[_Entered] = []
+        """Several where one object is entered again before it is left."""
 
     def __enter__(self) -> Execution:
-        run = self._run = _Run(self._call_id, self._name, self._tool_type)
-        self._context = guarded("dispatch", run.begin)
-        if self._context is not None:
-            self._entered = _entered.set(self)
-            self._token = otel_context.attach(self._context)
+        run = _Run(self._call_id, self._name, self._tool_type)
+        context: Context | None = guarded("dispatch", run.begin)
+        if context is None:
+            self._under_way.append(_Entered(run))
+        else:
+            self._under_way.append(_Entered(run, context, _entered.set(self), otel_context.attach(context)))
         return Execution(run)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if not self._under_way:
+            return
+        current = otel_context.get_current()
+        here = [at for at, entered in enumerate(self._under_way) if entered.context in (None, current)]
+        entered = self._under_way.pop(here[-1] if here else -1)
         # Left in another task or thread than it was entered in, or with something of the app's on top, it stays attached.
-        if self._token is not None and self._left_where_entered() and otel_context.get_current() is self._context:
-            otel_context.detach(self._token)
-        if self._run is not None:
-            guarded("dispatch", self._run.finish, error)
-
-    def _left_where_entered(self) -> bool:
-        try:
-            if self._entered is not None:
-                _entered.reset(self._entered)
-        except ValueError:
-            return False
-        return True
+        if entered.token is not None and entered.left_where_entered() and current is entered.context:
+            otel_context.detach(entered.token)
+        guarded("dispatch", entered.run.finish, error)
 
     async def __aenter__(self) -> Execution:
         return self.__enter__()

@@ -107,6 +107,8 @@ class ToolCallsInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # its base
         providers = {name: kwargs.pop(name, None) for name in ("tracer_provider", "meter_provider", "logger_provider")}
         settings = config.resolve(kwargs)
         with _lock:
+            if _current is not None:  # the base's own check is not safe against another thread's call
+                return
             _current = _Installation(settings, Telemetry(settings, **providers))
             _current.start()
 

@@ -139,14 +139,15 @@ def _wrap_request(runtime: Runtime) -> Wrapper:
 
     def request(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         attempt = guarded("request", _begin_attempt, runtime, args, kwargs)
-        token = _attempt.set(attempt)
+        before = _attempt.get()
+        _attempt.set(attempt)
         try:
             return wrapped(*args, **kwargs)
         except BaseException as error:
             guarded("request", _failed, runtime, attempt, error)
             raise
         finally:
-            _attempt.reset(token)
+            _attempt.set(before)  # not reset(): a coroutine may be closed in another context, where that raises
 
     return request
 
@@ -162,14 +163,15 @@ def _wrap_async_request(runtime: Runtime) -> Wrapper:
 
 async def _request_async(runtime: Runtime, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     attempt = guarded("request", _begin_attempt, runtime, args, kwargs)
-    token = _attempt.set(attempt)
+    before = _attempt.get()
+    _attempt.set(attempt)
     try:
         return await wrapped(*args, **kwargs)
     except BaseException as error:
         guarded("request", _failed, runtime, attempt, error)
         raise
     finally:
-        _attempt.reset(token)
+        _attempt.set(before)  # not reset(): a coroutine may be closed in another context, where that raises
 
 
 def _begin_attempt(runtime: Runtime, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Attempt:
@@ -209,8 +211,10 @@ def _note_request(runtime: Runtime, provider: str, client: Any, options: Any, se
     if attempt is not None and attempt.known is not None:
         known = attempt.known  # a retry: the same request, and the same results in it
     else:
-        body = field(options, "json_data")
-        read = protocol.read(body if isinstance(body, Mapping) else {})
+        body = [
+            part for part in (field(options, "json_data"), field(options, "extra_json")) if isinstance(part, Mapping)
+        ]
+        read = protocol.read({name: value for part in body for name, value in part.items()})
         known = _Known(
             protocol,
             Request(
@@ -411,6 +415,8 @@ def _known_of_reply(response: Any, reply: Any) -> _Known | None:
     known = _known(http_response)
     if known is None or known.done or hasattr(reply, "__stream__"):
         return None
+    if not isinstance(reply, Mapping) and not hasattr(reply, "model_dump"):
+        return None  # its text, or the response itself: the app may parse it again
     known.done = True
     known.request.streaming = False
     _forget(http_response)

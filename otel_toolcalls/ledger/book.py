@@ -6,6 +6,7 @@ finds out goes to its reporter, each fact once.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Sequence
@@ -43,6 +44,7 @@ class Ledger:
         """Recent responses → their turns, for requests that go on from one by its id."""
         self._told: dict[str, None] = {}
         """Calls of which a request has told the result: a later one may carry it in its history."""
+        self._retired = False
 
     # ---- facts of turns ---------------------------------------------------------------------------------------------
 
@@ -74,6 +76,9 @@ class Ledger:
         if entry.response_id is not None:
             _remember(self._responses, entry.response_id, entry.turn)
         self._reporter.waits(entry)
+        if self._retired:  # its stream was open then; what would settle it is not observed any more
+            self._reporter.dropped(entry)
+            return
         self._account.add(entry)
         early: _Early = call.ledger
         early.over = True
@@ -186,6 +191,7 @@ class Ledger:
 
     def retire(self) -> None:
         """Nothing more is observed, so nothing can be judged any more: let go what waits."""
+        self._retired = True
         for entry in self._account.release():
             self._reporter.dropped(entry)
 
@@ -245,7 +251,8 @@ class _Early:
 
 def _remember(recent: dict[str, T], key: str, value: T) -> None:
     while len(recent) >= _KEPT:
-        recent.pop(next(iter(recent)), None)
+        with contextlib.suppress(RuntimeError):  # another thread changed it between the two steps
+            recent.pop(next(iter(recent)), None)
     recent[key] = value
 
 

@@ -14,7 +14,7 @@ from otel_toolcalls.accumulator import ProtocolError
 from otel_toolcalls.conventions import ErrorType, Kind, ToolType
 from otel_toolcalls.turn import Result, Turn
 from otel_toolcalls.wire import RequestBody
-from otel_toolcalls.wire.reading import as_json, clean, field, items, names, since_last_reply
+from otel_toolcalls.wire.reading import as_json, clean, field, items, names, place, since_last_reply
 
 __all__ = ["AnthropicMessages", "read_request"]
 
@@ -63,7 +63,7 @@ class AnthropicMessages:
         self._turn.response(field(message, "id"), field(message, "model"))
 
     def _block_start(self, event: Any) -> None:
-        index, block = field(event, "index"), field(event, "content_block")
+        index, block = place(field(event, "index")), field(event, "content_block")
         if field(block, "type") == "fallback":
             # Another model goes on from here after a refusal: the call before the seam may have been cut off by it.
             self._turn.cut(ErrorType.REFUSAL)
@@ -103,9 +103,11 @@ class AnthropicMessages:
             self._append(index, piece)
         except ProtocolError as error:
             self._turn.contradicted(error)
+        except TypeError:
+            self._turn.append(place(index), piece)
 
     def _block_stop(self, event: Any) -> None:
-        index = field(event, "index")
+        index = place(field(event, "index"))
         if index in self._others:
             self._others.discard(index)
         else:

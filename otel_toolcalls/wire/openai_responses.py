@@ -15,7 +15,7 @@ from otel_toolcalls.accumulator import Assemble, ProtocolError, freeform_text, j
 from otel_toolcalls.conventions import FINISH_LIMITS, Anomaly, ErrorType, Kind, ToolType
 from otel_toolcalls.turn import Result, Turn
 from otel_toolcalls.wire import RequestBody
-from otel_toolcalls.wire.reading import as_json, clean, field, items, names
+from otel_toolcalls.wire.reading import as_json, clean, field, items, names, place
 
 __all__ = ["OpenAIResponses", "read_request"]
 
@@ -86,7 +86,7 @@ class OpenAIResponses:
         self._name(field(event, "response"))
 
     def _added(self, event: Any) -> None:
-        index = field(event, "output_index")
+        index = place(field(event, "output_index"))
         self._announce(index, field(event, "item"), index=index)
 
     def _announce(self, position: Any, item: Any, *, index: object, anomalies: tuple[str, ...] = ()) -> bool:
@@ -117,14 +117,17 @@ class OpenAIResponses:
         except AttributeError:
             index, piece = field(event, "output_index"), as_json(field(event, "delta"))
         try:
-            self._append(index, piece)
+            try:
+                self._append(index, piece)
+            except TypeError:
+                self._append(place(index), piece)
         except ProtocolError as error:
             if self._turn.request.resumes is None:
                 self._turn.contradicted(error)
             # else it was announced before this stream began; its end holds the whole item
 
     def _done(self, event: Any) -> None:
-        index, item = field(event, "output_index"), field(event, "item")
+        index, item = place(field(event, "output_index")), field(event, "item")
         if field(item, "type") not in _ITEMS:
             return
         if self._turn.request.resumes is not None and index not in self._turn.accumulator.open:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["as_json", "clean", "field", "items", "names", "since_last_reply"]
+__all__ = ["as_json", "clean", "field", "items", "names", "place", "since_last_reply"]
 
 _ABSENT_IDS = frozenset({"", "null"})
 
@@ -25,6 +25,15 @@ def clean(text: object) -> str | None:
         return None
     # Half of a surrogate pair, which JSON can spell, is no text: one in a name would fail the export of a whole batch.
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def place(index: Any) -> Any:
+    """An index as the key of a position, whatever was sent as one."""
+    try:
+        hash(index)
+    except TypeError:
+        return repr(index)
+    return index
 
 
 def items(value: Any) -> Sequence[Any]:
