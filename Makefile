@@ -21,7 +21,7 @@ demo: $(VENV)/.demo ## Show the main job: an unmodified app, a span for every to
 	$(BIN)/otel-toolcalls demo
 
 test: $(VENV)/.dev ## Run all tests (PYTEST_ARGS='-k name' for some)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
 
 e2e: e2e-tools ## Run only the tests against real programs: Jaeger, the Collector, Prometheus, ClickHouse, Redis
 	$(BIN)/python -m pytest tests/e2e $(PYTEST_ARGS)

@@ -16,15 +16,18 @@ import nox
 
 nox.needs_version = ">= 2025.2.9"
 nox.options.default_venv_backend = "uv"
-nox.options.reuse_venv = "yes"
+nox.options.reuse_venv = "no"  # what an earlier run installed would stay; `nox -r` is quicker
 nox.options.error_on_missing_interpreters = True
 
 PROJECT = nox.project.load_toml("pyproject.toml")
 PYTEST_GROUP = nox.project.dependency_groups(PROJECT, "pytest")
 OLDEST_SUPPORTED = tuple(int(part) for part in PROJECT["project"]["requires-python"].removeprefix(">=").split("."))
 
-# Dashboards and alerts know no SDK: `make test` is enough for them.
-FAST = ("tests", "-m", "not slow and not e2e", "--ignore=tests/dashboards")
+# What meets an SDK; the ledger's stores, the commands, the dashboards and the recorded replies are for `make test`.
+MEETS_SDKS = ("tests/hooks", "tests/wire", "tests/apps", *sorted(map(str, Path("tests").glob("test_*.py"))))
+FAST = ("-m", "not slow and not e2e", "-n", "auto")
+# And, to see them on the oldest and the newest Python too:
+MEETS_PYTHON = ("tests/ledger", "tests/cli")
 
 # Name → what pip installs, one list after the other. `oldest` is every lower bound that pyproject.toml declares for
 # users: OpenTelemetry's and all SDKs'. Those SDKs pass `proxies=` to httpx, which 0.28 removed; before 0.27 httpx
@@ -38,8 +41,6 @@ SDKS: dict[str, tuple[tuple[str, ...], ...]] = {
     "newest": ((*PYTEST_GROUP, "-e", ".[cli,redis]", "anthropic[bedrock,vertex]", "openai[realtime]"),),
     "compatible": ((*PYTEST_GROUP, "-e", ".[cli,redis]", "groq", "together", "cerebras-cloud-sdk"),),
 }
-# The commands (extra `cli`) write files with an exporter that asks for a newer OpenTelemetry.
-LEFT_OUT = {"oldest": ("--ignore=tests/cli",)}
 
 
 def candidates() -> list[Path]:
@@ -78,11 +79,27 @@ def oldest_and_newest() -> list[nox.param]:
     return [nox.param(present[version], id="python{}.{}".format(*version)) for version in edges]
 
 
+EDGES = oldest_and_newest()
+# Each edge of Python with each edge of the SDKs, and what lies between once.
+PAIRS = [(python, sdks) for sdks in ("oldest", "newest") for python in EDGES]
+PAIRS += [(EDGES[0], "middle"), (EDGES[-1], "compatible")]
+
+
 @nox.session
-@nox.parametrize("python", oldest_and_newest())
-@nox.parametrize("sdks", [nox.param(name, id=name) for name in SDKS])
+@nox.parametrize(
+    ("python", "sdks"),
+    [nox.param(python.args[0], sdks, id=f"{sdks}, {python.id}") for python, sdks in PAIRS],
+)
 def tests(session: nox.Session, sdks: str) -> None:
     """Run the fast tests with one set of SDKs; what needs another package skips itself."""
     for requirements in SDKS[sdks]:
         session.install("--upgrade", *requirements)
-    session.run("python", "-m", "pytest", *FAST, *LEFT_OUT.get(sdks, ()), *session.posargs)
+    also = MEETS_PYTHON if sdks == "newest" else ()
+    session.run("python", "-m", "pytest", *MEETS_SDKS, *also, *FAST, *session.posargs)
+
+
+@nox.session
+def frameworks(session: nox.Session) -> None:
+    """Run real agent frameworks, whole and with a tool removed."""
+    session.install("--upgrade", *PYTEST_GROUP, *nox.project.dependency_groups(PROJECT, "frameworks"), "-e", ".[cli]")
+    session.run("python", "-m", "pytest", "tests/apps/test_frameworks.py", *session.posargs)

@@ -22,7 +22,7 @@ PREFIX: Final = "OTEL_TOOLCALLS_"
 CAPTURE_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 Redact = Callable[[str, str], str]
-"""``(tool name, arguments as JSON text) -> what may leave``."""
+"""``(tool name, arguments or result as JSON text) -> what of it may leave``, as text too."""
 
 _logger = logging.getLogger("otel_toolcalls")
 
@@ -47,7 +47,7 @@ class Settings:
     content_limit: int = 8192
     """Captured content is cut at this many bytes of UTF-8."""
     redact: Redact | None = None
-    """What captured arguments pass through first."""
+    """What captured arguments and results pass through first; where it raises, nothing leaves."""
     ledger: str = field(default="memory", repr=False)
     """Where completed calls wait: ``memory``, ``sqlite:///file``, ``redis://host/db``; ``none`` follows no call."""
     ledger_capacity: int = 10_000

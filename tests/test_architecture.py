@@ -8,9 +8,13 @@ import sys
 SDKS = ("anthropic", "openai", "groq", "together", "cerebras", "botocore", "boto3", "httpx", "httpx2", "redis")
 
 IMPORT_EVERY_MODULE = f"""
-import importlib, pkgutil, sys
+import importlib, importlib.metadata, pkgutil, sys
 import otel_toolcalls
 modules = [m.name for m in pkgutil.walk_packages(otel_toolcalls.__path__, "otel_toolcalls.") if "__main__" not in m.name]
+try:
+    importlib.metadata.version("opentelemetry-exporter-otlp-json-file")
+except importlib.metadata.PackageNotFoundError:  # without the extra `cli` the commands cannot be imported
+    modules = [name for name in modules if not name.startswith("otel_toolcalls.cli")]
 for name in modules:
     importlib.import_module(name)
 print(len(modules), *[sdk for sdk in {SDKS!r} if sdk in sys.modules])

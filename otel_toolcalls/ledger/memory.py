@@ -152,7 +152,8 @@ class MemoryStore:
 
     def close(self, now: float) -> Sequence[Judged]:
         with self._lock:
-            return [self._lose(row, LostReason.SHUTDOWN, now) for row in list(self._waiting.values())]
+            rows = list(self._waiting.values())
+            return [self._lose(row, _reason_at_exit(row.entry), now) for row in rows]
 
     # ---- inside; the lock is held -----------------------------------------------------------------------------------
 
@@ -211,6 +212,11 @@ class MemoryStore:
             forgotten = self._past.pop(next(iter(self._past)))
             for group in _groups_of(forgotten.entry):
                 self._past_groups.remove(group, forgotten)
+
+
+def _reason_at_exit(entry: Entry) -> LostReason:
+    """What is known to be left behind is lost for that; the end of the process only came first."""
+    return LostReason.SHUTDOWN if entry.reason is LostReason.DEADLINE else entry.reason
 
 
 def _groups_of(entry: Entry) -> tuple[Hashable, ...]:

@@ -56,6 +56,8 @@ def _sdks(monkeypatch: pytest.MonkeyPatch, model_server: ModelServer) -> None:
 
 def anthropic_runner(reply: Callable[..., str], *, eager: bool = False, drop: str | None = None) -> None:
     anthropic = pytest.importorskip("anthropic")
+    if not hasattr(anthropic, "beta_tool"):
+        pytest.skip("this anthropic has no tool runner")
     tools = [anthropic.beta_tool(get_order), anthropic.beta_tool(get_name)]
     options: dict[str, Any] = {"run_tools_eagerly": True} if eager else {}
     runner = anthropic.Anthropic().beta.messages.tool_runner(

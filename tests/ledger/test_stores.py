@@ -6,6 +6,7 @@ import pytest
 
 from otel_toolcalls.conventions import LostReason, SettledBy
 from otel_toolcalls.ledger import Store
+from otel_toolcalls.ledger.memory import MemoryStore
 from tests.ledger.making import NOW, claim, entry
 
 
@@ -190,3 +191,14 @@ def test_what_waits_is_listed_oldest_first(store: Store) -> None:
 
 def test_no_argument_can_be_given_to_a_store() -> None:
     assert {"arguments", "result", "text"}.isdisjoint(entry().__slots__)
+
+
+def test_at_the_end_of_the_process_a_call_left_behind_is_lost_for_that() -> None:
+    store = MemoryStore()
+    store.add(entry("left", turn="turn 1"))
+    store.add(entry("waiting", turn="turn 2"))
+    store.hasten("turn 1", LostReason.SIBLINGS_ANSWERED, NOW + 10)
+    assert {judged.entry.call_id: judged.reason for judged in store.close(NOW + 5)} == {
+        "left": LostReason.SIBLINGS_ANSWERED,
+        "waiting": LostReason.SHUTDOWN,
+    }
