@@ -1,6 +1,6 @@
-"""The example apps, unmodified, in this process: buffers keyed by tool name lose a call, keyed by index none.
+"""The chapter's app: buffers keyed by tool name lose a call, keyed by index none.
 
-Nothing in the apps knows of this package.
+The sync ones are the example apps as they stand. Nothing in the apps knows of this package.
 """
 
 from __future__ import annotations
@@ -68,5 +68,29 @@ def test_the_same_app_with_the_right_key_raises_nothing(
     model_server.reply(reply(CALLS))
     model_server.reply(reply([], "Here they are."))
     getattr(app("support_by_index"), ask)("Show me my refunded orders from March and my open ones.")
+    assert account.total("otel_toolcalls.settled.calls", by="answer") == len(CALLS)
+    assert account.lost == []
+
+
+@pytest.mark.parametrize(("ask", "reply"), PROTOCOLS)
+async def test_an_async_app_with_a_name_keyed_buffer_has_one_call_judged_lost(
+    account: Account, model_server: ModelServer, app: Callable[[str], Any], ask: str, reply: Callable[..., str]
+) -> None:
+    model_server.reply(reply(CALLS))
+    model_server.reply(reply([], "You have two open orders."))
+    shop = app("tests.apps.async_shop")
+    await getattr(shop, ask)(shop.by_name)
+    account.wait_for(lambda: account.lost)
+    assert account.lost == [("call_refunded", "siblings_answered")]
+
+
+@pytest.mark.parametrize(("ask", "reply"), PROTOCOLS)
+async def test_the_same_async_app_with_the_right_key_raises_nothing(
+    account: Account, model_server: ModelServer, app: Callable[[str], Any], ask: str, reply: Callable[..., str]
+) -> None:
+    model_server.reply(reply(CALLS))
+    model_server.reply(reply([], "Here they are."))
+    shop = app("tests.apps.async_shop")
+    await getattr(shop, ask)(shop.by_index)
     assert account.total("otel_toolcalls.settled.calls", by="answer") == len(CALLS)
     assert account.lost == []
