@@ -193,6 +193,8 @@ class RedisStore(TransactionalStore):
                 if self._is_ours(error):
                     raise
                 self._contact.lost()
+                # A cluster's client before redis-py 8 forgets all nodes with the last one and finds none again.
+                self._client, self._scripts = None, {}
                 raise StoreError(f"{self._shown}: {self._told(error)}") from None
             self._contact.made(0.0)
 
