@@ -110,6 +110,8 @@ class Runtime:
         """Nothing more is observed: streams that are open finish as they began, calls that wait are let go."""
         if self._ledger is not None:
             guarded("retire", self._ledger.retire)
+        if not self._live:
+            self._worker.stop(_LONGEST_SHUTDOWN)
 
     def forked(self) -> None:
         """This process is a copy: its parent owns the streams that were open, and the calls that waited."""

@@ -496,7 +496,7 @@ class Telemetry:
             text = redacted
         encoded, limit = text.encode("utf-8", "replace"), self._settings.content_limit
         if len(encoded) <= limit:
-            return {attribute: text}
+            return {attribute: encoded.decode()}
         return {attribute: encoded[:limit].decode("utf-8", "ignore"), flag: True}
 
     def _count(self, call: Call) -> None:

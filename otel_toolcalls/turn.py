@@ -368,9 +368,9 @@ class Turn:
     def response(self, response_id: object, model: object = None) -> None:
         """The provider's own names of this response and of the model that wrote it."""
         if isinstance(response_id, str) and response_id:
-            self.response_id = response_id
+            self.response_id = _encodable(response_id)
         if isinstance(model, str) and model:
-            self.response_model = model
+            self.response_model = _encodable(model)
 
     def finish(self, reason: str, choice: int = 0) -> None:
         """The provider states that a choice is over, and why.
@@ -514,6 +514,11 @@ class Turn:
     def _tell(self, fact: str, subject: Call | Turn) -> None:
         for observer in self._observers:
             guarded(fact, getattr(observer, fact), subject)
+
+
+def _encodable(text: str) -> str:
+    """The text without half a surrogate pair, which no exporter can encode."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def qualified_name(error: BaseException) -> str:

@@ -178,3 +178,21 @@ def test_counting_merged_values_does_not_delay_the_app() -> None:
 def test_a_number_out_of_range_is_a_settings_error(setting: dict[str, object]) -> None:
     with pytest.raises(SettingsError):
         resolve(setting, {})
+
+
+def test_each_instrumentation_that_is_undone_leaves_no_thread(model_server: ModelServer) -> None:
+    def ours() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name == "otel-toolcalls"]
+
+    before = len(ours())
+    for _ in range(3):
+        otel_toolcalls.instrument()
+        model_server.reply(anthropic_reply([]))
+        with anthropic.Anthropic(api_key="test", base_url=model_server.url) as client:
+            list(
+                client.messages.create(
+                    model="m", max_tokens=9, messages=[{"role": "user", "content": "q"}], stream=True
+                )
+            )
+        otel_toolcalls.uninstrument()
+    assert len(ours()) == before

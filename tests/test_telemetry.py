@@ -285,3 +285,16 @@ def test_an_index_that_no_attribute_can_hold_is_left_out(index: int) -> None:
     turn.append(index, "too late")
     turn.end("stream_ended")
     assert [span.attributes.get("otel_toolcalls.call.index") for span in rig.spans[:2]] == [None, None]
+
+
+def test_half_a_surrogate_pair_leaves_in_no_attribute() -> None:
+    rig = Rig(capture_content="span_only")
+    turn = rig.turn()
+    turn.response("resp_\ud800", "model-\udfff")
+    turn.announce(0, "call_1", "known", index=0)
+    turn.append(0, '{"city": "\ud800"}')
+    turn.close(0)
+    turn.end("stream_ended")
+    texts = [value for span in rig.spans for value in span.attributes.values() if isinstance(value, str)]
+    assert [text for text in texts if text.encode("utf-8", "replace").decode() != text] == []
+    assert any("resp_?" in text for text in texts)

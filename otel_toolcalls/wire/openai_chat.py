@@ -277,7 +277,7 @@ def _number(index: object) -> int:
 
 def _index(sent: object) -> object:
     """The index as a key: an integer, also where it came as text; None where it is missing or no index at all."""
-    if isinstance(sent, str) and sent.isdigit():
+    if isinstance(sent, str) and sent.isdecimal():
         return int(sent)
     return sent if isinstance(sent, int) or sent is _LEGACY_INDEX else None
 
