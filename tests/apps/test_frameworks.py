@@ -7,11 +7,14 @@ dependency group `frameworks`: `make test-frameworks`.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+import otel_toolcalls
+from otel_toolcalls import conventions as c
 from otel_toolcalls.cli.model_server import ModelServer
 from tests.support.account import Account
 from tests.support.replies import Announced, anthropic_reply, chat_reply, responses_reply
@@ -46,7 +49,6 @@ def _sdks(monkeypatch: pytest.MonkeyPatch, model_server: ModelServer) -> None:
         "ANTHROPIC_API_KEY": "test",
         "OPENAI_BASE_URL": f"{model_server.url}/v1",
         "OPENAI_API_KEY": "test",
-        "OPENAI_AGENTS_DISABLE_TRACING": "1",
     }.items():
         monkeypatch.setenv(name, value)
 
@@ -54,33 +56,71 @@ def _sdks(monkeypatch: pytest.MonkeyPatch, model_server: ModelServer) -> None:
 # ---- the agents: each answers one question with two parallel calls; `drop` takes one of their results away ----------
 
 
-def anthropic_runner(reply: Callable[..., str], *, eager: bool = False, drop: str | None = None) -> None:
+def anthropic_runner(
+    reply: Callable[..., str], *, eager: bool = False, drop: str | None = None, tracing: Any = None
+) -> None:
     anthropic = pytest.importorskip("anthropic")
     if not hasattr(anthropic, "beta_tool"):
         pytest.skip("this anthropic has no tool runner")
+    client = anthropic.Anthropic(**_traced(tracing))
     tools = [anthropic.beta_tool(get_order), anthropic.beta_tool(get_name)]
-    options: dict[str, Any] = {"run_tools_eagerly": True} if eager else {}
-    runner = anthropic.Anthropic().beta.messages.tool_runner(
-        max_tokens=100,
-        model="claude",
-        tools=tools,
-        messages=[{"role": "user", "content": QUESTION}],
-        stream=True,
-        **options,
-    )
+    runner = client.beta.messages.tool_runner(tools=tools, **_conversation(eager))
     for stream in runner:
         for _ in stream:
             pass
         if drop is not None:
             response = runner.generate_tool_call_response()
             if response is not None:
-                kept = [block for block in response["content"] if block["tool_use_id"] != drop]
                 said = {"role": "assistant", "content": stream.get_final_message().content}
-                runner.append_messages(said, {**response, "content": kept})
+                runner.append_messages(said, _without(response, drop))
 
 
-def openai_agents(reply: Callable[..., str], *, drop: str | None = None) -> None:
+def anthropic_async_runner(
+    reply: Callable[..., str], *, eager: bool = False, drop: str | None = None, tracing: Any = None
+) -> None:
+    anthropic = pytest.importorskip("anthropic")
+    if not hasattr(anthropic, "beta_async_tool"):
+        pytest.skip("this anthropic has no tool runner")
+
+    def coroutine_function(tool: Callable[..., str]) -> Callable[..., Any]:
+        @functools.wraps(tool)
+        async def run(*args: Any, **kwargs: Any) -> str:
+            return tool(*args, **kwargs)
+
+        return run
+
+    async def run() -> None:
+        tools = [anthropic.beta_async_tool(coroutine_function(tool)) for tool in (get_order, get_name)]
+        async with anthropic.AsyncAnthropic(**_traced(tracing)) as client:
+            runner = client.beta.messages.tool_runner(tools=tools, **_conversation(eager))
+            async for stream in runner:
+                async for _ in stream:
+                    pass
+                if drop is not None:
+                    response = await runner.generate_tool_call_response()
+                    if response is not None:
+                        said = {"role": "assistant", "content": (await stream.get_final_message()).content}
+                        runner.append_messages(said, _without(response, drop))
+
+    asyncio.run(run())
+
+
+def _traced(provider: Any) -> dict[str, Any]:
+    return {} if provider is None else {"open_telemetry": {"tracer_provider": provider}}
+
+
+def _conversation(eager: bool) -> dict[str, Any]:
+    asked = {"max_tokens": 100, "model": "claude", "messages": [{"role": "user", "content": QUESTION}], "stream": True}
+    return {**asked, **({"run_tools_eagerly": True} if eager else {})}
+
+
+def _without(response: Any, drop: str) -> Any:
+    return {**response, "content": [block for block in response["content"] if block["tool_use_id"] != drop]}
+
+
+def openai_agents(reply: Callable[..., str], *, drop: str | None = None, traced: bool = False) -> None:
     agents = pytest.importorskip("agents")
+    agents.set_tracing_disabled(disabled=not traced)  # where nobody has taken them, its traces go to its maker
     tools = [agents.function_tool(get_order), agents.function_tool(get_name)]
     agent = agents.Agent(name="shop", model="gpt", tools=tools)
 
@@ -104,7 +144,7 @@ def openai_agents(reply: Callable[..., str], *, drop: str | None = None) -> None
     asyncio.run(run())
 
 
-def pydantic_ai(reply: Callable[..., str], *, drop: str | None = None) -> None:
+def pydantic_ai(reply: Callable[..., str], *, drop: str | None = None, tracing: Any = None) -> None:
     ai = pytest.importorskip("pydantic_ai")
     messages = pytest.importorskip("pydantic_ai.messages")
 
@@ -117,11 +157,13 @@ def pydantic_ai(reply: Callable[..., str], *, drop: str | None = None) -> None:
         ]
 
     models = {anthropic_reply: "anthropic:claude-sonnet-4-5", chat_reply: "openai-chat:gpt-4o"}
-    options: dict[str, Any] = {}
-    if drop is not None:
-        capabilities = pytest.importorskip("pydantic_ai.capabilities")
-        options = {"capabilities": [capabilities.ProcessHistory(without)]}
-    agent = ai.Agent(models[reply], tools=[get_order, get_name], **options)
+    capabilities = pytest.importorskip("pydantic_ai.capabilities")
+    used = [capabilities.ProcessHistory(without)] if drop is not None else []
+    if tracing is not None:
+        instrumented = pytest.importorskip("pydantic_ai.models.instrumented")
+        settings = instrumented.InstrumentationSettings(tracer_provider=tracing)
+        used.append(capabilities.Instrumentation(settings=settings))
+    agent = ai.Agent(models[reply], tools=[get_order, get_name], capabilities=used)
 
     async def watch(_context: Any, events: Any) -> None:
         async for _ in events:
@@ -130,7 +172,7 @@ def pydantic_ai(reply: Callable[..., str], *, drop: str | None = None) -> None:
     asyncio.run(agent.run(QUESTION, event_stream_handler=watch))
 
 
-def langgraph(reply: Callable[..., str], *, drop: str | None = None) -> None:
+def langgraph(reply: Callable[..., str], *, sync: bool = True, drop: str | None = None) -> None:
     prebuilt = pytest.importorskip("langgraph.prebuilt")
     executor = pytest.importorskip("langgraph.prebuilt.chat_agent_executor")
     if reply is anthropic_reply:
@@ -147,19 +189,34 @@ def langgraph(reply: Callable[..., str], *, drop: str | None = None) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if drop:  # its own check refuses a history in which a call lacks its result; we want to see it sent
             patch.setattr(executor, "_validate_chat_history", lambda messages: None)
-        for _ in agent.stream({"messages": [("user", QUESTION)]}, stream_mode="messages"):
-            pass
+        asked = {"messages": [("user", QUESTION)]}
+        if sync:
+            for _ in agent.stream(asked, stream_mode="messages"):
+                pass
+            return
+
+        async def run() -> None:
+            async for _ in agent.astream(asked, stream_mode="messages"):
+                pass
+
+        asyncio.run(run())
 
 
 AGENTS = [
     pytest.param(anthropic_runner, anthropic_reply, {}, id="anthropic tool runner"),
     pytest.param(anthropic_runner, anthropic_reply, {"eager": True}, id="anthropic tool runner, eager"),
+    pytest.param(anthropic_async_runner, anthropic_reply, {}, id="anthropic async tool runner"),
+    pytest.param(anthropic_async_runner, anthropic_reply, {"eager": True}, id="anthropic async tool runner, eager"),
     pytest.param(openai_agents, responses_reply, {}, id="openai-agents"),
     pytest.param(pydantic_ai, anthropic_reply, {}, id="pydantic-ai, anthropic"),
     pytest.param(pydantic_ai, chat_reply, {}, id="pydantic-ai, openai"),
     pytest.param(langgraph, anthropic_reply, {}, id="langgraph, anthropic"),
     pytest.param(langgraph, chat_reply, {}, id="langgraph, openai"),
+    pytest.param(langgraph, anthropic_reply, {"sync": False}, id="langgraph async, anthropic"),
+    pytest.param(langgraph, chat_reply, {"sync": False}, id="langgraph async, openai"),
 ]
+TRACED = [param for param in AGENTS if param.values[0] in (anthropic_runner, anthropic_async_runner, pydantic_ai)]
+"""Those whose own tracing has a span for the run of a tool."""
 
 
 @pytest.mark.parametrize(("agent", "reply", "options"), AGENTS)
@@ -183,3 +240,64 @@ def test_a_tool_removed_from_the_dispatch_is_judged_lost(
     agent(reply, **options, drop="call_name")
     account.wait_for(lambda: account.lost)
     assert account.lost == [("call_name", "siblings_answered")]
+
+
+@pytest.mark.parametrize("drop", [None, "call_name"], ids=["whole", "a result dropped"])
+@pytest.mark.parametrize(("agent", "reply", "options"), TRACED)
+def test_with_its_own_tracing_on_what_ran_is_dispatched_and_linked(
+    account: Account,
+    model_server: ModelServer,
+    agent: Any,
+    reply: Callable[..., str],
+    options: dict[str, Any],
+    drop: str | None,
+) -> None:
+    model_server.reply(reply(CALLS))
+    model_server.reply(reply([], FINAL))
+    agent(reply, **options, drop=drop, tracing=account.tracer_provider)
+    announced = {span.context.span_id for span in account.of(c.OP_ANNOUNCE)}
+    runs = account.of(c.OP_EXECUTE)
+    assert {run.instrumentation_scope.name for run in runs} & {c.SCOPE} == set()
+    linked = {
+        match: [link.context.span_id for run in runs if run.attributes[c.DISPATCH_MATCH] == match for link in run.links]
+        for match in ("matched", "duplicate", "unmatched")
+    }
+    assert sorted(linked["matched"]) == sorted(announced)
+    assert set(linked["duplicate"]) <= announced  # the runner runs tools again after it was given messages
+    assert len(runs) == len(linked["matched"]) + len(linked["duplicate"])
+    assert account.total(c.SETTLED_CALLS, by="span") == len(CALLS)
+    assert (account.lost, otel_toolcalls.pending()) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("agent", "reply", "options", "package", "name"),
+    [
+        (openai_agents, responses_reply, {"traced": True}, "openai_agents", "OpenAIAgentsInstrumentor"),
+        (langgraph, anthropic_reply, {}, "langchain", "LangChainInstrumentor"),
+        (langgraph, chat_reply, {}, "langchain", "LangChainInstrumentor"),
+    ],
+    ids=["openai-agents", "langgraph, anthropic", "langgraph, openai"],
+)
+@pytest.mark.parametrize(("drop", "lost"), [(None, []), ("call_name", [("call_name", "siblings_answered")])])
+def test_beside_openinference_the_account_is_the_same(
+    account: Account,
+    model_server: ModelServer,
+    agent: Any,
+    reply: Callable[..., str],
+    options: dict[str, Any],
+    package: str,
+    name: str,
+    drop: str | None,
+    lost: list[tuple[str, str]],
+) -> None:
+    instrumentor = getattr(pytest.importorskip(f"openinference.instrumentation.{package}"), name)()
+    model_server.reply(reply(CALLS))
+    model_server.reply(reply([], FINAL))
+    instrumentor.instrument(tracer_provider=account.tracer_provider)
+    try:
+        agent(reply, **options, drop=drop)
+    finally:
+        instrumentor.uninstrument()
+    assert any(span.attributes.get("openinference.span.kind") == "TOOL" for span in account.spans)
+    account.wait_for(lambda: account.total(c.PENDING_CALLS) == 0)
+    assert account.lost == lost
