@@ -25,26 +25,31 @@ COUNTED = ["bare", "pass-through", "floor", "ours"]
 
 def run(only: Sequence[str]) -> None:
     """Groups that are not named keep what an earlier run found."""
-    chosen = [group for group in groups() if not only or group.name in only]
-    results: dict[str, Any] = json.loads(RESULTS.read_text()) if only and RESULTS.exists() else {}
-    results["machine"] = {
+    machine = {
         "processor": processor(),
         "cores": os.cpu_count(),
         "system": f"{platform.system()} {platform.release().split('-')[0]}",
         "python": platform.python_version(),
-        "load": round(os.getloadavg()[0], 1),
     }
-    found, starts = results.setdefault("groups", {}), results.setdefault("starts", {})
-    for group in chosen:
-        print(f"{group.name} (load {os.getloadavg()[0]:.1f})", flush=True)
+    for group in (group for group in groups() if not only or group.name in only):
+        load = round(os.getloadavg()[0], 1)
+        print(f"{group.name} (load {load})", flush=True)
         home = group.name == "ours"
-        found[group.name] = measure_group(group, FULL if home else PEERS)
-        starts.update(_starts(group))
+        for measured in measure_group(group, FULL if home else PEERS):
+            _keep({"machine": machine, "groups": {group.name: {**measured, "load": load}}})
+        _keep({"starts": _starts(group)})
         if home:
-            results["pending"] = pending(group, FULL)
-            results["instructions"] = per_chunk(group, ["openai chat", "openai responses", "anthropic raw"], COUNTED)
-        RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+            _keep({"pending": pending(group, FULL)})
+            _keep({"instructions": per_chunk(group, ["openai chat", "openai responses", "anthropic raw"], COUNTED)})
     write()
+
+
+def _keep(found: dict[str, Any]) -> None:
+    """Beside what other groups found."""
+    results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for name, value in found.items():
+        results[name] = {**results.get(name, {}), **value} if name in {"groups", "starts"} else value
+    RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
 
 
 def write() -> None:

@@ -24,6 +24,7 @@ MANY_CALLS = Shape(0, 500, 1_000)
 WHOLE = Shape(0, 2, 500)
 GROWTH = tuple(Shape(0, 2, n) for n in (50, 500, 5_000, 20_000))
 GROWTH_TEXT = tuple(Shape(n, 0, 0) for n in (50, 500, 5_000, 20_000))
+LONGEST = GROWTH[-1].fragments
 LONG_CALL = Shape(0, 1, 100_000)
 CONCURRENT = Shape(0, 2, 50)
 LONG_CALL_ON = ("openai chat", "anthropic raw")
@@ -41,8 +42,8 @@ class Effort:
     """Not only what peers are compared by."""
 
 
-FULL = Effort(rounds=5, seconds=0.02)
-PEERS = Effort(rounds=2, seconds=0.01, thorough=False)
+FULL = Effort(rounds=4, seconds=0.01)
+PEERS = Effort(rounds=2, seconds=0.005, thorough=False)
 
 
 @dataclass(frozen=True)
@@ -99,21 +100,27 @@ def started(group: Group, prepared: Sequence[tuple[str, Shape]]) -> Iterator[lis
         yield ready
 
 
-def measure_group(group: Group, effort: Effort) -> dict[str, Any]:
-    """Every figure of a group: workload → figure → variant → median and spread, in seconds."""
-    names = [name for name in workloads.names() if workloads.find(name).sdk in group.sdks]
+def measure_group(group: Group, effort: Effort) -> Iterator[dict[str, Any]]:
+    """Every figure of a group: workload → figure → variant → median and spread, in seconds. Again after each workload."""
+    names = [
+        name
+        for name in workloads.names()
+        if workloads.find(name).sdk in group.sdks and (effort.thorough or workloads.find(name).longest >= LONGEST)
+    ]
     shapes = (*CALLS, *TEXT, *PEERS_CALLS, *PEERS_TEXT, QUIET, TWO_CALLS, MANY_CALLS, *GROWTH, *GROWTH_TEXT, CONCURRENT)
     prepared = dict.fromkeys((name, shape) for name in names for shape in fitting(name, shapes))
     prepared.update({(name, LONG_CALL): None for name in names if name in LONG_CALL_ON})
     with started(group, list(prepared)) as processes:
-        return {
+        watched = [p for p in processes if p.name not in _NO_MEMORY]
+        found: dict[str, Any] = {
             "about": processes[-1]("about"),
             "correct": {p.name: {name: _correct(p, name) for name in names} for p in processes if p.name != "bare"},
-            "memory": {
-                p.name: {name: _memory(p, name) for name in names} for p in processes if p.name not in _NO_MEMORY
-            },
-            "workloads": {name: _workload(processes, name, effort) for name in names},
+            "memory": {p.name: {name: _memory(p, name) for name in names} for p in watched},
+            "workloads": {},
         }
+        for name in names:
+            found["workloads"][name] = _workload(processes, name, effort)
+            yield found
 
 
 def _workload(processes: Sequence[Process], name: str, effort: Effort) -> dict[str, Any]:
@@ -131,28 +138,34 @@ def _workload(processes: Sequence[Process], name: str, effort: Effort) -> dict[s
         return added(_paired(processes, setting, [shape], effort))
 
     calls, text = (CALLS, TEXT) if effort.thorough else (PEERS_CALLS, PEERS_TEXT)
-    for form in ("sync", "async"):
+    for form in ("sync", "async") if workloads.find(name).asynchronous else ("sync",):
         print(f"  {name}, {form}", flush=True)
         replay = Setting(name, asynchronous=form == "async")
         whole = Setting(name, replay=False, asynchronous=form == "async")
         took(f"tool chunk, {form}", per_chunk(replay, calls))
-        took(f"whole SDK, {form}", times_bare(_paired(processes, whole, fitting(name, [WHOLE]), effort)))
-        if workloads.find(name).longest < CALLS[-1].fragments:
-            continue  # the helper adds its own work to the same stream
         if form == "async" and not effort.thorough:
             continue
+        took(f"whole SDK, {form}", times_bare(_paired(processes, whole, fitting(name, [WHOLE]), effort)))
+        if workloads.find(name).longest < LONGEST:
+            continue  # the helper adds its own work to the same stream
         took(f"text chunk, {form}", per_chunk(replay, text))
         took(f"stream without calls, {form}", per_stream(replay, QUIET))
         took(f"stream with two calls, {form}", per_stream(replay, TWO_CALLS))
-    took("500 calls", added(paired(processes, Setting(name), [MANY_CALLS], rounds=2, seconds=0.0)))
-    found["growth"] = _growth(processes, name, fitting(name, GROWTH))
-    if effort.thorough:
-        found["growth of text"] = _growth(processes, name, fitting(name, GROWTH_TEXT))
-    if name in LONG_CALL_ON and effort.thorough:
-        found["1 call of 100,000 fragments"] = _growth(processes, name, [CALLS[0], LONG_CALL])
+    if workloads.find(name).longest >= LONGEST:
+        took("500 calls", added(paired(processes, Setting(name), [MANY_CALLS], rounds=2, seconds=0.0)))
+        found.update(_grown(processes, name, effort))
     if name in CONCURRENT_ON and effort.thorough:
         together = Setting(name, asynchronous=True, at_once=1_000)
         took("1,000 at once", added(paired(processes, together, [CONCURRENT], rounds=1, seconds=0.0)))
+    return found
+
+
+def _grown(processes: Sequence[Process], name: str, effort: Effort) -> dict[str, Any]:
+    found = {"growth": _growth(processes, name, fitting(name, GROWTH))}
+    if effort.thorough:
+        found["growth of text"] = _growth(processes, name, fitting(name, GROWTH_TEXT))
+    if effort.thorough and name in LONG_CALL_ON:
+        found["1 call of 100,000 fragments"] = _growth(processes, name, [CALLS[0], LONG_CALL])
     return found
 
 

@@ -81,13 +81,18 @@ def _get(results: Results, group: str, workload: str, figure: str, variant: str)
 def _variants(results: Results) -> list[tuple[str, str]]:
     """(group, variant) of all that stand beside the bare SDK, ours first."""
     pairs = []
-    for group, found in results["groups"].items():
+    for group, found in _ordered(results):
         seen: dict[str, None] = {}
         for figures in found["workloads"].values():
             for name in figures["tool chunk, sync"]:
                 seen.setdefault(name)
         pairs += [(group, name) for name in seen if name != "bare"]
     return pairs
+
+
+def _ordered(results: Results) -> list[tuple[str, Any]]:
+    """Groups, ours first."""
+    return sorted(results["groups"].items(), key=lambda item: (item[0] != _HOME, item[0]))
 
 
 def _peers(results: Results) -> list[tuple[str, str]]:
@@ -394,10 +399,11 @@ def _instructions(results: Results) -> str:
 
 def _machine(results: Results) -> str:
     machine = results["machine"]
+    loads = ", ".join(f"{name} {found['load']}" for name, found in _ordered(results))
     lines = [
         (
             f"Machine: {machine['processor']}, {machine['cores']} cores, {machine['system']}; Python {machine['python']}; "
-            f"load at the start {machine['load']}. "
+            f"load at the start of each group: {loads}. "
             "Figures are ratios of one run on one machine: no promise about another."
         )
     ]

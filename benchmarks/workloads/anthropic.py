@@ -61,7 +61,8 @@ class Raw(Workload):
 
 class Helper(Raw):
     name = "anthropic helper"
-    longest = 2_000  # the helper parses the arguments so far at every fragment
+    asynchronous = False
+    longest = 500  # the helper parses the arguments so far at every fragment
 
     def open(self) -> Any:
         return self.client.messages.stream(**self.asked).__enter__()  # what it holds, it lets go at the stream's end
