@@ -1,0 +1,80 @@
+"""The built wheel in an empty environment: an app without a line of tracing, and spans come out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from otel_toolcalls.cli.model_server import ModelServer
+from tests.support.loopback import model_server as model_server  # noqa: PLC0414  # a fixture
+from tests.support.replies import Announced, anthropic_reply
+
+ROOT = Path(__file__).parents[2]
+APP = """
+import anthropic
+for event in anthropic.Anthropic().messages.create(
+    model="claude", max_tokens=9, messages=[{"role": "user", "content": "q"}], stream=True
+):
+    pass
+print("done")
+"""
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh environment with the wheel, its commands and one SDK."""
+    uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
+    if uv is None:
+        pytest.skip("uv builds the wheel, and is not here")
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run([uv, "build", "--quiet", "--wheel", "--out-dir", folder, ROOT], check=True, timeout=300)
+    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, folder / "venv"], check=True, timeout=120)
+    (wheel,) = folder.glob("*.whl")
+    python = folder / "venv/bin/python"
+    what = (f"{wheel}[cli]", "anthropic", "opentelemetry-distro")
+    subprocess.run([uv, "pip", "install", "--quiet", "--python", python, *what], check=True, timeout=300)
+    return folder / "venv/bin"
+
+
+def started(environment: Path, tmp_path: Path, server: ModelServer, *command: str, **env: str) -> str:
+    server.reply(anthropic_reply([Announced("toolu_1", "search", "{}"), Announced("toolu_2", "search", "{}")]))
+    (tmp_path / "app.py").write_text(APP)
+    done = subprocess.run(
+        [environment / command[0], *command[1:]],
+        cwd=tmp_path,
+        env={"PATH": str(environment), "ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": "test", **env},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert "done" in done.stdout
+    return done.stdout
+
+
+def test_run_writes_a_span_for_each_announced_call(
+    environment: Path, tmp_path: Path, model_server: ModelServer
+) -> None:
+    started(environment, tmp_path, model_server, "otel-toolcalls", "run", "--", "python", "app.py")
+    lines = [json.loads(line) for line in (tmp_path / "otel-toolcalls.jsonl").read_text().splitlines()]
+    names = [
+        span["name"]
+        for line in lines
+        for resource in line.get("resourceSpans", ())
+        for scope in resource["scopeSpans"]
+        for span in scope["spans"]
+    ]
+    assert names.count("announce_tool search") == 2
+
+
+def test_opentelemetry_instrument_finds_the_package_by_itself(
+    environment: Path, tmp_path: Path, model_server: ModelServer
+) -> None:
+    exporters = {"OTEL_TRACES_EXPORTER": "console", "OTEL_METRICS_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none"}
+    printed = started(environment, tmp_path, model_server, "opentelemetry-instrument", "python", "app.py", **exporters)
+    assert printed.count('"name": "announce_tool search"') == 2
