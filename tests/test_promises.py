@@ -11,8 +11,6 @@ import threading
 import time
 from typing import Any
 
-import anthropic
-import openai
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import SpanProcessor
@@ -27,6 +25,9 @@ from tests.support.account import account as account  # noqa: PLC0414  # a fixtu
 from tests.support.loopback import ModelServer
 from tests.support.loopback import model_server as model_server  # noqa: PLC0414  # a fixture
 from tests.support.replies import Announced, anthropic_reply, chat_reply
+
+anthropic = pytest.importorskip("anthropic")
+openai = pytest.importorskip("openai")
 
 REQUEST: dict[str, Any] = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
 TWO = anthropic_reply([Announced("tu_1", "t"), Announced("tu_2", "t")])

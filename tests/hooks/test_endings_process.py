@@ -19,6 +19,12 @@ ROOT = Path(__file__).parents[2]
 APPS = Path(__file__).with_name("apps")
 TIMEOUT_SECONDS = 120
 
+pytestmark = pytest.mark.skipif(not APIS, reason="neither anthropic nor openai is here")
+survives_exit = pytest.mark.skipif(
+    sys.version_info[:3] == (3, 13, 0),
+    reason="CPython 3.13.0 crashes at exit with an open stream of openai's, also without this package",
+)
+
 
 def run(app: str, *arguments: str, spans: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPANS": str(spans)}
@@ -65,6 +71,7 @@ def read_whole(api: Api) -> list[tuple[str, str, str, str | None]]:
     return [(response_id(api), call, "completed", None) for call in ("call_1", "call_2")]
 
 
+@survives_exit
 @pytest.mark.parametrize("way", ["exit", "exception", "sigterm"])
 def test_a_stream_that_is_open_at_exit_is_exported(way: str, server: ModelServer, tmp_path: Path) -> None:
     for api in (*APIS, *APIS):
