@@ -85,7 +85,7 @@ class Apps:
     ) -> subprocess.CompletedProcess[bytes]:
         """Run it to its end."""
         with ended(self.start(*arguments, app=app, **options)) as process:
-            out, err = process.communicate(stdin, timeout=60)
+            out, err = process.communicate(stdin, timeout=180)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def python(self, script: Path) -> subprocess.CompletedProcess[bytes]:
@@ -96,7 +96,7 @@ class Apps:
             capture_output=True,
             env=self.environment,
             cwd=self.folder,
-            timeout=60,
+            timeout=180,
         )
 
     def spans(self, output: str = "otel-toolcalls.jsonl") -> list[dict[str, Any]]:

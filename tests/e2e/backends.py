@@ -29,7 +29,7 @@ def free_ports(count: int) -> list[int]:
         return [one.getsockname()[1] for one in sockets]
 
 
-def eventually(look: Callable[[], Found], *, seconds: float = 15, what: str) -> Found:
+def eventually(look: Callable[[], Found], *, seconds: float = 60, what: str) -> Found:
     """What ``look`` returns, as soon as that is true; AssertionError that names ``what`` when it never was."""
     deadline = time.monotonic() + seconds
     while not (found := look()):

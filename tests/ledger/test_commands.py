@@ -39,7 +39,7 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=180,
     )
 
 
@@ -148,7 +148,7 @@ def test_a_sweeper_runs_until_a_signal_and_ends_cleanly(
     assert "call_id=toolu_later" in sweeper.stdout.readline()
     store.close(0)
     sweeper.send_signal(number)
-    out, err = sweeper.communicate(timeout=20)
+    out, err = sweeper.communicate(timeout=120)
     assert (sweeper.returncode, out, err) == (0, "", "")
     assert not [file for file in path.parent.rglob("*") if file.is_file() and file != path]
 
