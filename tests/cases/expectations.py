@@ -26,6 +26,10 @@ class Call:
     kind: str
     arguments: Any
     """The text as it was sent; of calls that carry whole objects, the object."""
+    size: int | None
+    """Of the arguments, in bytes of UTF-8; None where they are an object, whose text is the SDK's to write."""
+    fragments: int | None
+    """None on chat's wire, where empty pieces are no fragments and ``expected`` counts them."""
     outcome: str
     error_type: str | None
 
@@ -149,6 +153,8 @@ def expected_calls(stream: Mapping[str, Any], ending: str = "stream_ended") -> l
             choice,
             _kind(call),
             arguments,
+            len(arguments.encode()) if isinstance(arguments, str) else None,
+            None if len(call["key"]) == 2 else call["fragments"],
             outcome,
             error_type,
         )
@@ -157,12 +163,26 @@ def expected_calls(stream: Mapping[str, Any], ending: str = "stream_ended") -> l
     return calls
 
 
+def expected_anomalies(call: Mapping[str, Any]) -> set[str]:
+    """Quirks of one call of ``expected`` that its span must keep."""
+    return {
+        anomaly
+        for anomaly, met in (
+            ("index_missing", _index(call["key"])[0] is None),
+            ("id_missing", not call["id"]),
+            ("id_changed", "done_id" in call),
+        )
+        if met
+    }
+
+
 def shown_calls(spans: Sequence[ReadableSpan], wanted: Sequence[Call]) -> list[Call]:
     """The calls that the spans show, in order of announcement.
 
     Arguments are read as JSON where ``wanted`` has an object at the same place, so that spacing does not count.
     """
-    objects = {call.ordinal for call in wanted if not isinstance(call.arguments, str)}
+    objects = {call.ordinal for call in wanted if call.size is None}
+    uncounted = {call.ordinal for call in wanted if call.fragments is None}
     shown = []
     for span in spans:
         given = dict(span.attributes or {})
@@ -177,6 +197,8 @@ def shown_calls(spans: Sequence[ReadableSpan], wanted: Sequence[Call]) -> list[C
                 given.get("otel_toolcalls.choice.index", 0),
                 given["otel_toolcalls.call.kind"],
                 json.loads(text) if text and ordinal in objects else text,
+                None if ordinal in objects else given["otel_toolcalls.call.arguments.size"],
+                None if ordinal in uncounted else given["otel_toolcalls.call.arguments.fragments"],
                 given["otel_toolcalls.call.outcome"],
                 given.get("error.type"),
             )

@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from typing import Any
 
 import pytest
 
 from tests.cases.corpus import LATER, NOT_ANTHROPIC_BEDROCK, NOTHING_FOR_THE_APP, PLAYED, STREAMS, needs_streams
-from tests.cases.expectations import CORRECTIONS, expected_calls, shown_calls
+from tests.cases.expectations import CORRECTIONS, expected_anomalies, expected_calls, shown_calls
 from tests.cases.observed import Observed
 from tests.cases.playing import CAPTURE, assert_same_for_the_app, expected_of_helper, play
 from tests.cases.replay import READERS, Sdks, family, pieces, walk
@@ -37,6 +38,8 @@ def test_announced_calls_are_exactly_those_on_the_wire(name: str, reader: str, s
     if reader == "helper" and bare.error is not None:
         wanted = expected_of_helper(sdks, stream, bare)
     assert shown_calls(observed.calls, wanted) == wanted
+    for call, sent in zip(observed.calls, sorted(stream["expected"], key=itemgetter("ordinal")), strict=False):
+        assert expected_anomalies(sent) <= set(call.attributes.get("otel_toolcalls.call.anomalies", ()))
     assert len(observed.turns) == 1
     assert all(call.parent.span_id == observed.turns[0].context.span_id for call in observed.calls)
     assert observed.total("otel_toolcalls.internal.errors") == 0

@@ -1086,15 +1086,20 @@ def test_r116_items_that_share_a_made_up_item_id_are_two_calls(sdks: Sdks, on: O
     assert column(on.calls, ARGUMENTS) == ['{"q":1}', '{"q":2}']
 
 
-def test_r155_replay_of_a_resumed_response_announces_nothing_twice(sdks: Sdks, on: Observed) -> None:
+def test_r155_replay_of_a_resumed_response_announces_nothing_twice(sdks: Sdks, observed: Observed) -> None:
     both = [function_call(0, "tc_a", "look_up", '{"q":', "1}"), function_call(1, "tc_b", "look_up", '{"q":', "2}")]
-    read(sdks, "responses", responses(both[0], end=None))
-    headers = sdks.server.put(responses(*both))
-    with sdks.client("responses").responses.retrieve("resp_1", stream=True, extra_headers=headers) as resumed:
-        assert len(list(resumed)) == 2 + 2 * 5
+    with observed.instrumented(**CAPTURE):
+        read(sdks, "responses", responses(both[0], end=None))
+        headers = sdks.server.put(responses(*both))
+        with sdks.client("responses").responses.retrieve("resp_1", stream=True, extra_headers=headers) as resumed:
+            assert len(list(resumed)) == 2 + 2 * 5
 
-    assert column(on.calls, CALL_ID) == ["tc_a", "tc_b"]
-    assert column(on.calls, OUTCOME) == ["completed", "completed"]
+    assert column(observed.calls, CALL_ID) == ["tc_a", "tc_b"]
+    assert column(observed.calls, OUTCOME) == ["completed", "completed"]
+    # The response is one turn with one span, and that had ended, with its counts, when it was read on.
+    assert len(observed.turns) == 1
+    observed.check_ends()
+    assert observed.complaints == []
 
 
 def test_r155_suffix_of_a_resumed_response_without_an_announcement_is_tolerated(sdks: Sdks, on: Observed) -> None:
