@@ -51,6 +51,7 @@ from tests.cases.wires import (
     tool_use,
     whole,
 )
+from tests.e2e.backends import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -216,6 +217,7 @@ def test_r019_stream_in_a_cycle_that_another_thread_collects_ends_quietly(sdks: 
     finally:
         gc.enable()
 
+    eventually(lambda: on.calls, what="the worker ends what the collector found")
     assert column(on.calls, OUTCOME) == ["abandoned"]
     assert on.complaints == []
 
