@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.environments import FailedError, Process
 from benchmarks.shapes import Shape
 
-__all__ = ["Figure", "Setting", "figure", "paired"]
+__all__ = ["Best", "Figure", "Setting", "added", "added_per_chunk", "figure", "paired", "times_bare"]
 
 BARE = "bare"
 
@@ -47,18 +47,15 @@ def paired(
 
     A stream is read as often as fits in ``seconds``. A process that fails is left out.
     """
-    # The first of a kind also pays what is made once: it is not counted.
     counts: dict[tuple[str, int], int] = {}
     taking_part = list(processes)
     for process in processes:
         for at, shape in enumerate(shapes):
             try:
-                taken = _once(process, setting, shape, setting.at_once)
+                counts[process.name, at] = _fitting(process, setting, shape, seconds)
             except FailedError:
                 taking_part.remove(process)
                 break
-            fits = int(seconds / max(taken, 1e-6) / setting.at_once)
-            counts[process.name, at] = setting.at_once * max(1, min(400, fits))
     result: dict[str, list[list[float]]] = {process.name: [[] for _ in shapes] for process in taking_part}
     for _ in range(rounds):
         for at, shape in enumerate(shapes):
@@ -67,6 +64,12 @@ def paired(
             for name in result:
                 result[name][at].append((forth[name] + back[name]) / 2)
     return result
+
+
+def _fitting(process: Process, setting: Setting, shape: Shape, seconds: float) -> int:
+    """How many streams to read at a time. The first of a kind also pays what is made once: it is not counted."""
+    taken = _once(process, setting, shape, setting.at_once)
+    return setting.at_once * max(1, min(400, int(seconds / max(taken, 1e-6) / setting.at_once)))
 
 
 def _once(process: Process, setting: Setting, shape: Shape, streams: int) -> float:
@@ -109,3 +112,35 @@ def times_bare(result: Mapping[str, list[list[float]]]) -> dict[str, Figure]:
     return {
         name: figure([mine / base for mine, base in zip(times[0], bare, strict=True)]) for name, times in result.items()
     }
+
+
+class Best:
+    """The least CPU seconds per stream that each process has shown so far: what else the machine does only adds to it.
+
+    Less telling than pairs of one quiet run, but it gets better with each round on a machine that is never quiet.
+    """
+
+    def __init__(
+        self, processes: Sequence[Process], setting: Setting, shapes: Sequence[Shape], *, seconds: float
+    ) -> None:
+        self._setting = setting
+        self._shapes = shapes
+        self._counts = [[(p, _fitting(p, setting, shape, seconds)) for p in processes] for shape in shapes]
+        self._best = {process.name: [float("inf")] * len(shapes) for process in processes}
+
+    def more(self, rounds: int) -> None:
+        """Measure further, forth and back."""
+        for _ in range(rounds):
+            for at, (shape, counts) in enumerate(zip(self._shapes, self._counts, strict=True)):
+                for process, streams in (*counts, *reversed(counts)):
+                    best = self._best[process.name]
+                    best[at] = min(best[at], _once(process, self._setting, shape, streams))
+
+    def seconds(self, name: str, at: int = 0) -> float:
+        """Of one stream of a shape."""
+        return self._best[name][at]
+
+    def added(self, name: str) -> float:
+        """Seconds more than the bare SDK: of the first shape, or where there are two, from the one to the other."""
+        mine, bare = self._best[name], self._best[BARE]
+        return (mine[-1] - bare[-1]) - (mine[0] - bare[0] if len(mine) > 1 else 0.0)
