@@ -82,9 +82,15 @@ class _Recorder(NoOpMeter, MeterProvider):
         self.made[name] = Instrument("counter", unit, description)
         return super().create_counter(name, unit, description)
 
-    def create_up_down_counter(self, name: str, unit: str = "", description: str = "") -> Any:
+    def create_observable_counter(self, name: str, callbacks: Any = None, unit: str = "", description: str = "") -> Any:
+        self.made[name] = Instrument("counter", unit, description)
+        return super().create_observable_counter(name, callbacks, unit, description)
+
+    def create_observable_up_down_counter(
+        self, name: str, callbacks: Any = None, unit: str = "", description: str = ""
+    ) -> Any:
         self.made[name] = Instrument("up-down counter", unit, description)
-        return super().create_up_down_counter(name, unit, description)
+        return super().create_observable_up_down_counter(name, callbacks, unit, description)
 
     def create_histogram(self, name: str, unit: str = "", description: str = "", **more: Any) -> Any:
         buckets = more.get("explicit_bucket_boundaries_advisory") or ()

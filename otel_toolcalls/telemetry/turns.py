@@ -1,51 +1,32 @@
-"""Spans, metrics and log events made of the facts: the one observer that knows OpenTelemetry.
-
-Nothing here attaches a context: every span gets its parent explicitly, so a stream may be read and dropped anywhere.
-Metrics count from the facts and never from spans, so they do not depend on sampling.
-"""
+"""Turns and their calls, made seen: the observer that is told what a response announced and how it ended."""
 
 from __future__ import annotations
 
 import itertools
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from time import time_ns
 from typing import Any
 
-from opentelemetry import context as otel_context
-from opentelemetry import metrics, trace
-from opentelemetry._logs import LoggerProvider, LogRecord, SeverityNumber, get_logger_provider
+from opentelemetry import trace
+from opentelemetry._logs import LoggerProvider
 from opentelemetry.context import Context
 from opentelemetry.metrics import MeterProvider
-from opentelemetry.trace import (
-    Link,
-    NonRecordingSpan,
-    Span,
-    SpanContext,
-    SpanKind,
-    Status,
-    StatusCode,
-    TraceFlags,
-    TracerProvider,
-)
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
 
 from otel_toolcalls import conventions as c
-from otel_toolcalls._version import __version__
 from otel_toolcalls.accumulator import ProtocolError
 from otel_toolcalls.config import Settings
 from otel_toolcalls.guard import guarded
-from otel_toolcalls.ledger import Entry, Judged, Settlement, TraceRef
+from otel_toolcalls.ledger import Entry, TraceRef
+from otel_toolcalls.telemetry.references import call_attributes, context_of, reference, span_context, span_name
+from otel_toolcalls.telemetry.signals import Signals
 from otel_toolcalls.turn import Call, Request, Turn
 
-__all__ = ["RequestTelemetry", "Telemetry"]
+__all__ = ["RequestTelemetry", "TurnTelemetry"]
 
 _RESPONSES_KEPT = 1024
 _INT64 = range(-(2**63), 2**63)
 """What an attribute can hold."""
-_BY_LIMIT = 256
-"""Characters of what `acknowledge(by=...)` was given."""
-
 _INFERENCE_OPERATIONS = frozenset({c.OP_CHAT, c.OP_GENERATE_CONTENT, "text_completion"})
 _INFERENCE_MARKS: Mapping[str, frozenset[object]] = {
     c.OPERATION_NAME: _INFERENCE_OPERATIONS,
@@ -77,8 +58,8 @@ class RequestTelemetry:
             self.end()
 
 
-class Telemetry:
-    """Observer of turns. Takes providers, or the global ones where none is given."""
+class TurnTelemetry(Signals):
+    """Observer of turns."""
 
     def __init__(
         self,
@@ -87,43 +68,11 @@ class Telemetry:
         meter_provider: MeterProvider | None = None,
         logger_provider: LoggerProvider | None = None,
     ) -> None:
-        self._settings = settings
-        self._provider = tracer_provider
-        self._tracer = trace.get_tracer(c.SCOPE, __version__, tracer_provider)
-        self._logger = (logger_provider or get_logger_provider()).get_logger(c.SCOPE, __version__)
-        meter = metrics.get_meter(c.SCOPE, __version__, meter_provider)
-
-        def seconds(name: str, description: str, buckets: Sequence[float] = c.SECONDS_BUCKETS) -> metrics.Histogram:
-            return meter.create_histogram(name, "s", description, explicit_bucket_boundaries_advisory=list(buckets))
-
-        self._announced = meter.create_counter(c.ANNOUNCED_CALLS, "{tool_call}", "Tool calls that a model announced")
-        self._finished = meter.create_counter(c.FINISHED_CALLS, "{tool_call}", "Announced calls by outcome")
-        self._violations = meter.create_counter(c.VIOLATIONS, "{violation}", "Events that contradict the protocol")
-        self._internal = meter.create_counter(c.INTERNAL_ERRORS, "{error}", "Errors of the instrumentation itself")
-        self._duration = seconds(c.ANNOUNCE_DURATION, "From the announcement of a call to its end")
-        self._size = meter.create_histogram(c.ARGUMENTS_SIZE_METRIC, "By", "Size of the arguments of a call")
-        self._inference = seconds(c.INFERENCE_DURATION, "From the request to the end of the response")
-        self._execution = seconds(c.EXECUTE_TOOL_DURATION, "While the body of a tool runs")
-        self._dispatched = meter.create_counter(c.DISPATCHED_CALLS, "{tool_call}", "Tool calls that began to run")
-        self._delay = seconds(c.DISPATCH_DELAY_METRIC, "From a call's completion to its dispatch", c.DELAY_BUCKETS)
-        self._settled = meter.create_counter(c.SETTLED_CALLS, "{tool_call}", "Completed calls that wait no more")
-        self._undispatched = meter.create_counter(c.UNDISPATCHED_CALLS, "{tool_call}", "Completed calls judged lost")
-        self._pending = meter.create_up_down_counter(c.PENDING_CALLS, "{tool_call}", "Completed calls that wait")
-        self._lost_series: set[str] = set()
+        super().__init__(settings, tracer_provider, meter_provider, logger_provider)
         self._responses: dict[str, TraceRef] = {}
         """Spans of recent responses that can be read again."""
-        self._first_chunk = seconds(c.TIME_TO_FIRST_CHUNK, "From the request to the first event of the response")
-
-    def provider(self) -> object:
-        """The tracer provider in use."""
-        return self._provider or trace.get_tracer_provider()
 
     # ---- requests ---------------------------------------------------------------------------------------------------
-
-    @staticmethod
-    def here() -> Context:
-        """The current context, as an opaque value."""
-        return otel_context.get_current()
 
     def request(self, request: Request) -> None:
         """A request is about to be sent: note where its turn belongs."""
@@ -146,11 +95,11 @@ class Telemetry:
         kept: RequestTelemetry = request.telemetry
         if entry is not None:
             kept.answered += 1
-            attributes = _call_attributes(entry) | {c.LINK_TYPE: c.LINK_ANSWERS}
+            attributes = call_attributes(entry) | {c.LINK_TYPE: c.LINK_ANSWERS}
             if kept.adopted is not None:
-                kept.adopted.add_link(_span_context(entry.trace), attributes)
+                kept.adopted.add_link(span_context(entry.trace), attributes)
             else:
-                kept.links.append(Link(_span_context(entry.trace), attributes))
+                kept.links.append(Link(span_context(entry.trace), attributes))
         kept.arrive()
 
     # ---- facts of a turn --------------------------------------------------------------------------------------------
@@ -168,7 +117,7 @@ class Telemetry:
         if mode == "auto" and request.resumes is not None:
             # The response has had its span when it was asked for: what is read of it later belongs there.
             asked_for = self._responses.get(request.resumes)
-            turn.span = _Parent(None, kept.context if asked_for is None else _context_of(asked_for))
+            turn.span = _Parent(None, kept.context if asked_for is None else context_of(asked_for))
             return
         attributes = {c.OPERATION_NAME: request.operation, c.PROVIDER_NAME: request.provider}
         if request.model is not None:
@@ -201,9 +150,9 @@ class Telemetry:
         }
         attributes.update((name, value) for name, value in optional.items() if value is not None)
         if not call.unnamed:
-            self._announced.add(1, self._labels(call))
+            self._count_announced(call)
         call.span = self._tracer.start_span(
-            _span_name(c.OP_ANNOUNCE, call.name),
+            span_name(c.OP_ANNOUNCE, call.name),
             context=self._parent(turn),
             kind=SpanKind.INTERNAL,
             attributes=attributes,
@@ -216,7 +165,7 @@ class Telemetry:
         if span is None:
             return
         if call.name is not None:
-            span.update_name(_span_name(c.OP_ANNOUNCE, call.name))
+            span.update_name(span_name(c.OP_ANNOUNCE, call.name))
             span.set_attribute(c.TOOL_NAME, call.name)
         if call.call_id is not None:
             span.set_attribute(c.TOOL_CALL_ID, call.call_id)
@@ -241,7 +190,7 @@ class Telemetry:
         if turn.resumable and turn.response_id is not None:
             while len(self._responses) >= _RESPONSES_KEPT:
                 self._responses.pop(next(iter(self._responses)), None)
-            self._responses[turn.response_id] = _reference(span)
+            self._responses[turn.response_id] = reference(span)
         kept.end = lambda: self._end_turn(turn, span, kept)
         kept.arrive()
 
@@ -273,12 +222,12 @@ class Telemetry:
         measured.update({c.OPERATION_NAME: turn.request.operation, c.PROVIDER_NAME: turn.request.provider})
         if turn.request.model is not None:
             measured[c.REQUEST_MODEL] = turn.request.model
-        self._inference.record(max(0, turn.ended_ns - start) / 1e9, measured)
+        self._metrics.inference.record(max(0, turn.ended_ns - start) / 1e9, measured)
         if turn.request.streaming:
-            self._first_chunk.record(max(0, turn.first_ns - start) / 1e9, measured)
+            self._metrics.first_chunk.record(max(0, turn.first_ns - start) / 1e9, measured)
 
     def violated(self, turn: Turn, error: ProtocolError, shown: bool) -> None:
-        self._violations.add(1, {c.VIOLATION_KIND: error.kind.value, c.PROVIDER_NAME: turn.request.provider})
+        self._metrics.violations.add(1, {c.VIOLATION_KIND: error.kind.value, c.PROVIDER_NAME: turn.request.provider})
         if shown:
             return
         now = turn.clock.wall(turn.seen_ns)
@@ -295,158 +244,9 @@ class Telemetry:
         span.set_status(Status(StatusCode.ERROR, str(error)))
         span.end(now)
 
-    def internal_error(self, where: str) -> None:
-        """An error of ours was caught at ``where``."""
-        self._internal.add(1, {c.ERROR_WHERE: where})
-
-    # ---- facts of the ledger ----------------------------------------------------------------------------------------
-
     def trace_of(self, call: Call) -> TraceRef:
         """The span of an announced call."""
-        return _reference(call.span)
-
-    def waits(self, entry: Entry) -> None:
-        if entry.tool not in self._lost_series:
-            # A rate over a series that begins at 1 misses its first loss, so each begins at 0.
-            self._lost_series.add(entry.tool)
-            for reason in c.LostReason:
-                self._undispatched.add(0, {c.TOOL_NAME: entry.tool, c.UNDISPATCHED_REASON: reason.value})
-        self._pending.add(1, {c.TOOL_NAME: entry.tool})
-
-    def settled(self, entry: Entry, by: c.SettledBy, *, waited: bool = True) -> None:
-        self._settled.add(1, {c.TOOL_NAME: entry.tool, c.SETTLED_BY: by.value})
-        if waited:
-            self._pending.add(-1, {c.TOOL_NAME: entry.tool})
-
-    def dropped(self, entry: Entry) -> None:
-        """Its turn was abandoned: nobody is to be alerted, and the trace says why."""
-        self.settled(entry, c.SettledBy.EXEMPT)
-        self.acknowledged(entry, entry.call_id, entry.name, c.TURN_ABANDONED, Context(), time_ns())
-
-    def lost(self, judged: Judged) -> None:
-        entry, reason = judged.entry, judged.reason
-        self._undispatched.add(1, {c.TOOL_NAME: entry.tool, c.UNDISPATCHED_REASON: reason.value})
-        self._pending.add(-1, {c.TOOL_NAME: entry.tool})
-        announced = _context_of(entry.trace)
-        attributes = _entry_attributes(entry) | {
-            c.UNDISPATCHED_REASON: reason.value,
-            c.ERROR_TYPE: c.ErrorType.UNDISPATCHED,
-        }
-        start, end = int(entry.completed_at * 1e9), int(max(judged.at, entry.completed_at) * 1e9)
-        span = self._tracer.start_span(
-            _span_name(c.OP_AWAIT, entry.name),
-            context=announced,
-            attributes={c.OPERATION_NAME: c.OP_AWAIT, **attributes},
-            start_time=start,
-        )
-        span.set_status(Status(StatusCode.ERROR, f"announced and never dispatched ({reason.value})"))
-        span.end(end)
-        self._logger.emit(
-            LogRecord(
-                timestamp=end,
-                context=announced,
-                severity_number=SeverityNumber.WARN,
-                severity_text="WARN",
-                body=f"tool call {entry.name} was announced and never dispatched ({reason.value})",
-                attributes=attributes,
-                event_name=c.EVENT_UNDISPATCHED,
-            )
-        )
-
-    def acknowledged(
-        self,
-        entry: Entry | None,
-        call_id: str | None,
-        name: str | None,
-        by: str,
-        current: Context,
-        at_ns: int,
-    ) -> None:
-        """Somebody says that a call runs elsewhere; ``current`` is the context in which that was said."""
-        attributes: dict[str, Any] = {c.OPERATION_NAME: c.OP_ACKNOWLEDGE, c.ACKNOWLEDGED_BY: by[:_BY_LIMIT]}
-        attributes.update(_entry_attributes(entry) if entry is not None else _named(name, call_id))
-        context, links = self.belongs(entry, current)
-        span = self._tracer.start_span(
-            _span_name(c.OP_ACKNOWLEDGE, entry.name if entry is not None else name),
-            context=context,
-            attributes=attributes,
-            links=links,
-            start_time=at_ns,
-        )
-        span.end(at_ns)
-
-    def belongs(self, entry: Entry | None, current: Context) -> tuple[Context, list[Link]]:
-        """Where the span of something that happens to a call goes: under the current span with a link to the call, or
-        where there is none under the call itself."""
-        if entry is None or not entry.trace.span_id:
-            return current, []
-        if not trace.get_current_span(current).get_span_context().is_valid:
-            return _context_of(entry.trace), []
-        return current, [Link(_span_context(entry.trace), self.announced_by(entry))]
-
-    @staticmethod
-    def announced_by(entry: Entry) -> dict[str, str]:
-        """Attributes of a link to the call."""
-        return _call_attributes(entry) | {c.LINK_TYPE: c.LINK_ANNOUNCED_BY}
-
-    # ---- executions -------------------------------------------------------------------------------------------------
-
-    def execution(self, entry: Entry | None, call_id: str | None, name: str | None, tool_type: str) -> Span:
-        """The span of a tool's body, which is about to run."""
-        attributes: dict[str, Any] = {c.OPERATION_NAME: c.OP_EXECUTE, c.TOOL_TYPE: tool_type}
-        attributes.update(_named(name or (entry.name if entry is not None else None), call_id))
-        if entry is not None:
-            attributes.update(_call_attributes(entry))
-        context, links = self.belongs(entry, otel_context.get_current())
-        return self._tracer.start_span(
-            _span_name(c.OP_EXECUTE, attributes.get(c.TOOL_NAME)),
-            context=context,
-            attributes=attributes,
-            links=links,
-        )
-
-    def dispatched(self, span: Span | None, settlement: Settlement | None, at: float, *, linked: bool) -> None:
-        """A dispatch met this in the ledger. ``linked``: the span knows its call already."""
-        match = c.Match.UNMATCHED
-        attributes: dict[str, Any] = {}
-        if settlement is not None:
-            entry = settlement.entry
-            match = c.Match.DUPLICATE if settlement.dispatches > 1 else c.Match.MATCHED
-            delay = max(0.0, at - entry.completed_at)
-            attributes = {c.DISPATCH_DELAY: delay, c.CALL_KEY: entry.key}
-            if settlement.dispatches > 1:
-                attributes[c.DISPATCH_COUNT] = settlement.dispatches
-            if settlement.lost is not None:
-                attributes[c.DISPATCH_LATE] = True
-            if settlement.ambiguous:
-                attributes[c.DISPATCH_AMBIGUOUS] = True
-            self._delay.record(delay, {c.TOOL_NAME: entry.tool}, _context_of(entry.trace))
-            if span is not None and not linked and entry.trace.span_id:
-                span.add_link(_span_context(entry.trace), self.announced_by(entry))
-        tool = settlement.entry.tool if settlement is not None else c.OTHER_TOOL
-        self._dispatched.add(1, {c.TOOL_NAME: tool, c.DISPATCH_MATCH: match.value})
-        if span is not None:
-            span.set_attributes({**attributes, c.DISPATCH_MATCH: match.value})
-
-    def executed(self, span: Span, seconds: float, error_type: str | None, end_ns: int) -> None:
-        """The tool's body is over."""
-        attributes = getattr(span, "attributes", None) or {}
-        measured = {c.OPERATION_NAME: c.OP_EXECUTE}
-        if error_type is not None:
-            span.set_attribute(c.ERROR_TYPE, error_type)
-            span.set_status(Status(StatusCode.ERROR))
-            measured[c.ERROR_TYPE] = error_type
-        if attributes.get(c.TOOL_NAME):
-            measured[c.TOOL_NAME] = str(attributes[c.TOOL_NAME])
-        self._execution.record(seconds, measured, trace.set_span_in_context(span))
-        span.end(end_ns)
-
-    def result(self, span: Span, tool: str, value: object) -> None:
-        """What the tool returned, where the settings let it leave."""
-        if not self._settings.captures_on_spans:
-            return  # and do not make a text of it
-        text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
-        span.set_attributes(self._content(tool, text, c.TOOL_CALL_RESULT, c.RESULT_TRUNCATED))
+        return reference(call.span)
 
     # ---- inside -----------------------------------------------------------------------------------------------------
 
@@ -485,46 +285,22 @@ class Telemetry:
     def _exempt(self, call: Call) -> bool:
         return call.kind is c.Kind.CLIENT and self._settings.exempt(call.name)
 
-    def _content(self, tool: str | None, text: str, attribute: str, flag: str) -> dict[str, Any]:
-        """The one gate of content: what may leave of it, and the flag where it was cut at the cap."""
-        if not self._settings.captures_on_spans:
-            return {}
-        if self._settings.redact is not None:
-            redacted: object = guarded("redact", self._settings.redact, tool or "", text)
-            if not isinstance(redacted, str):
-                return {}  # what could not be redacted does not leave
-            text = redacted
-        encoded, limit = text.encode("utf-8", "replace"), self._settings.content_limit
-        if len(encoded) <= limit:
-            return {attribute: encoded.decode()}
-        return {attribute: encoded[:limit].decode("utf-8", "ignore"), flag: True}
+    def _count_announced(self, call: Call) -> None:
+        request = call.turn.request
+        self._metrics.announced.add(1, self.metric_tool(call), request.provider, request.model, call.kind.value)
 
     def _count(self, call: Call) -> None:
-        labels = self._labels(call)
         if call.unnamed:
-            self._announced.add(1, labels)  # under the name it has by now
-        tool, outcome = labels[c.TOOL_NAME], call.outcome.value if call.outcome else ""
-        result = {**labels, c.CALL_OUTCOME: outcome}
-        if call.error_type is not None:
-            result[c.ERROR_TYPE] = call.error_type
-        self._finished.add(1, result)
-        self._duration.record(
+            self._count_announced(call)  # under the name it has by now
+        request, tool = call.turn.request, self.metric_tool(call)
+        outcome = call.outcome.value if call.outcome else ""
+        self._metrics.finished.add(1, tool, request.provider, request.model, call.kind.value, outcome, call.error_type)
+        self._metrics.duration.record(
             (call.finished_ns - call.announced_ns) / 1e9,
-            {c.TOOL_NAME: tool, c.PROVIDER_NAME: labels[c.PROVIDER_NAME], c.CALL_OUTCOME: outcome},
+            {c.TOOL_NAME: tool, c.PROVIDER_NAME: request.provider, c.CALL_OUTCOME: outcome},
             trace.set_span_in_context(call.span),  # an exemplar leads to the call
         )
-        self._size.record(call.size, {c.TOOL_NAME: tool})
-
-    def _labels(self, call: Call) -> dict[str, str]:
-        request = call.turn.request
-        labels = {
-            c.TOOL_NAME: self.metric_tool(call),
-            c.PROVIDER_NAME: request.provider,
-            c.CALL_KIND: call.kind.value,
-        }
-        if request.model is not None:
-            labels[c.REQUEST_MODEL] = request.model
-        return labels
+        self._metrics.size.record(call.size, {c.TOOL_NAME: tool})
 
     @staticmethod
     def metric_tool(call: Call) -> str:
@@ -541,43 +317,6 @@ class _Parent:
     context: Context
     open: dict[str, Call] = field(default_factory=dict)
     """The announced calls whose spans have not ended, by key."""
-
-
-def _span_name(operation: str, tool: str | None) -> str:
-    return f"{operation} {tool}" if tool else operation
-
-
-def _reference(span: Span) -> TraceRef:
-    context = span.get_span_context()
-    return TraceRef(context.trace_id, context.span_id, int(context.trace_flags))
-
-
-def _span_context(reference: TraceRef) -> SpanContext:
-    return SpanContext(reference.trace_id, reference.span_id, is_remote=True, trace_flags=TraceFlags(reference.flags))
-
-
-def _context_of(reference: TraceRef) -> Context:
-    return trace.set_span_in_context(NonRecordingSpan(_span_context(reference)), Context())
-
-
-def _named(name: str | None, call_id: str | None) -> dict[str, str]:
-    named = {c.TOOL_NAME: name, c.TOOL_CALL_ID: call_id}
-    return {attribute: value for attribute, value in named.items() if value is not None}
-
-
-def _call_attributes(entry: Entry) -> dict[str, str]:
-    """What identifies a call on a link or another span."""
-    return {c.CALL_KEY: entry.key} | ({c.TOOL_CALL_ID: entry.call_id} if entry.call_id is not None else {})
-
-
-def _entry_attributes(entry: Entry) -> dict[str, Any]:
-    """What one search over one span needs to know of the call."""
-    optional = {c.REQUEST_MODEL: entry.model, c.RESPONSE_ID: entry.response_id}
-    return (
-        _named(entry.name, entry.call_id)
-        | {c.CALL_KEY: entry.key, c.PROVIDER_NAME: entry.provider}
-        | {name: value for name, value in optional.items() if value is not None}
-    )
 
 
 def _is_inference(span: Span) -> bool:
