@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import check, report
-from benchmarks.environments import ROOT, contestant, environment, processor
+from benchmarks.environments import ROOT, FailedError, contestant, environment, processor
 from benchmarks.figures import FULL, PEERS, Group, groups, measure_group, pending
 from benchmarks.instructions import per_chunk
 
@@ -101,4 +101,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except FailedError as failed:
+        sys.exit(f"benchmarks: {failed}")

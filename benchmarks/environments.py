@@ -15,6 +15,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
@@ -122,15 +123,15 @@ class Process:
 class Nursery:
     """The process that contestants' processes are forked from, and its socket."""
 
-    def __init__(self, python: Path, *, under: tuple[str, ...] = ()) -> None:
+    def __init__(self, python: Path) -> None:
         self._folder = tempfile.TemporaryDirectory()
         address = f"{self._folder.name}/socket"
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(address)
         self._listener.listen()
-        self._listener.settimeout(_PATIENCE)
+        self._listener.settimeout(1.0)
         self._running = subprocess.Popen(
-            [*under, str(python), "-m", "benchmarks.child", address],
+            [str(python), "-m", "benchmarks.child", address],
             cwd=ROOT,
             env={**os.environ, **_QUIET},
             stdin=subprocess.DEVNULL,
@@ -168,16 +169,22 @@ class Nursery:
         return process
 
     def _accept(self, name: str) -> Process:
-        try:
-            connection, _ = self._listener.accept()
-        except TimeoutError as error:
-            raise FailedError(f"{name}: no process within {_PATIENCE:.0f} s") from error
+        connection = self._next_connection(name)
         pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         process = Process(name, connection.makefile("rw"), pid)
         connection.close()  # the file holds it
         self._born.append(process)
         return process
 
+    def _next_connection(self, name: str) -> socket.socket:
+        since = time.monotonic()
+        while time.monotonic() - since < _PATIENCE:
+            with contextlib.suppress(TimeoutError):
+                return self._listener.accept()[0]
+            if self._running.poll() is not None:
+                raise FailedError(f"{name}: the nursery ended with status {self._running.returncode}")
+        raise FailedError(f"{name}: no process within {_PATIENCE:.0f} s")
 
-_PATIENCE = 300.0
-"""Seconds that a start may take, under valgrind on a busy machine."""
+
+_PATIENCE = 120.0
+"""Seconds that a start may take on a busy machine."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from otel_toolcalls.accumulator import ProtocolError
 from otel_toolcalls.conventions import ErrorType, Kind, ToolType
 from otel_toolcalls.turn import Result, Turn
 from otel_toolcalls.wire import RequestBody
@@ -28,11 +27,11 @@ _KINDS: Final[Mapping[str, Kind]] = {
 class AnthropicMessages:
     """Reads one message."""
 
-    __slots__ = ("_append", "_inputs", "_others", "_turn")
+    __slots__ = ("_inputs", "_open", "_others", "_turn")
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
-        self._append = turn.accumulator.append
+        self._open = turn.accumulator.open
         self._others: set[Any] = set()
         """Live blocks that are no tool calls: their ends are not the turn's business."""
         self._inputs: dict[Any, str] = {}
@@ -40,9 +39,19 @@ class AnthropicMessages:
 
     def feed(self, event: Any) -> None:
         try:
-            handler = _HANDLERS.get(event.type)
-        except AttributeError:
-            handler = _HANDLERS.get(field(event, "type"))
+            # The hot path: every piece of text and of arguments comes by here. What is not as usual goes on below.
+            kind = event.type
+            if kind == "content_block_delta":
+                delta = event.delta
+                if delta.type != "input_json_delta":
+                    return
+                piece = delta.partial_json
+                if piece.__class__ is str:
+                    self._open[event.index].fragments.append(piece)
+                    return
+        except (AttributeError, KeyError, TypeError):
+            kind = field(event, "type")
+        handler = _HANDLERS.get(kind)
         if handler is not None:
             handler(self, event)
 
@@ -88,23 +97,9 @@ class AnthropicMessages:
         return True
 
     def _block_delta(self, event: Any) -> None:
-        # The hot path: every piece of text and of arguments comes by here.
-        try:
-            delta = event.delta
-            if delta.type != "input_json_delta":
-                return
-            index, piece = event.index, delta.partial_json
-        except AttributeError:
-            delta = field(event, "delta")
-            if field(delta, "type") != "input_json_delta":
-                return
-            index, piece = field(event, "index"), as_json(field(delta, "partial_json"))
-        try:
-            self._append(index, piece)
-        except ProtocolError as error:
-            self._turn.contradicted(error)
-        except TypeError:
-            self._turn.append(place(index), piece)
+        delta = field(event, "delta")
+        if field(delta, "type") == "input_json_delta":
+            self._turn.append(place(field(event, "index")), as_json(field(delta, "partial_json")))
 
     def _block_stop(self, event: Any) -> None:
         index = place(field(event, "index"))

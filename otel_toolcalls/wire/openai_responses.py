@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from otel_toolcalls.accumulator import Assemble, ProtocolError, freeform_text, json_text
+from otel_toolcalls.accumulator import Assemble, freeform_text, json_text
 from otel_toolcalls.conventions import FINISH_LIMITS, Anomaly, ErrorType, Kind, ToolType
 from otel_toolcalls.turn import Result, Turn
 from otel_toolcalls.wire import RequestBody
@@ -54,20 +54,27 @@ _FINISHED: Final = frozenset({"completed", "incomplete", "failed", "cancelled"})
 class OpenAIResponses:
     """Reads one response."""
 
-    __slots__ = ("_append", "_known", "_turn")
+    __slots__ = ("_known", "_open", "_turn")
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
-        self._append = turn.accumulator.append
+        self._open = turn.accumulator.open
         turn.resumable = True
         self._known: set[str] = set()
         """Ids of the items seen on this stream."""
 
     def feed(self, event: Any) -> None:
         try:
-            handler = _HANDLERS.get(event.type)
-        except AttributeError:
-            handler = _HANDLERS.get(field(event, "type"))
+            # The hot path: every piece of text and of arguments comes by here. What is not as usual goes on below.
+            kind = event.type
+            if kind == "response.function_call_arguments.delta":
+                piece = event.delta
+                if piece.__class__ is str:
+                    self._open[event.output_index].fragments.append(piece)
+                    return
+        except (AttributeError, KeyError, TypeError):
+            kind = field(event, "type")
+        handler = _HANDLERS.get(kind)
         if handler is not None:
             handler(self, event)
 
@@ -111,20 +118,10 @@ class OpenAIResponses:
         return True
 
     def _delta(self, event: Any) -> None:
-        # The hot path of arguments.
-        try:
-            index, piece = event.output_index, event.delta
-        except AttributeError:
-            index, piece = field(event, "output_index"), as_json(field(event, "delta"))
-        try:
-            try:
-                self._append(index, piece)
-            except TypeError:
-                self._append(place(index), piece)
-        except ProtocolError as error:
-            if self._turn.request.resumes is None:
-                self._turn.contradicted(error)
-            # else it was announced before this stream began; its end holds the whole item
+        index = place(field(event, "output_index"))
+        # On a resumed stream it may have been announced before: its end holds the whole item.
+        if index in self._open or self._turn.request.resumes is None:
+            self._turn.append(index, as_json(field(event, "delta")))
 
     def _done(self, event: Any) -> None:
         index, item = place(field(event, "output_index")), field(event, "item")
