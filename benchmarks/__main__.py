@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks import check, report
 from benchmarks.environments import ROOT, FailedError, contestant, environment, processor
-from benchmarks.figures import FULL, PEERS, Group, groups, measure_group, pending
+from benchmarks.figures import FULL, PEERS, Group, groups, measure_group, parts, pending
 from benchmarks.instructions import per_chunk
 
 RESULTS = Path(__file__).with_name("results.json")
@@ -39,7 +39,7 @@ def run(only: Sequence[str]) -> None:
             _keep({"machine": machine, "groups": {group.name: {**measured, "load": load}}})
         _keep({"starts": _starts(group)})
         if home:
-            _keep({"pending": pending(group, FULL)})
+            _keep({"pending": pending(group, FULL), "parts": parts(group, FULL)})
             _keep({"instructions": per_chunk(group, ["openai chat", "openai responses", "anthropic raw"], COUNTED)})
     write()
 

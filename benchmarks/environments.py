@@ -164,7 +164,9 @@ class Nursery:
         """A process in which the contestant is switched on. Raises FailedError where it cannot be."""
         self._mother.tell("fork")
         process = self._accept(variant)
-        process("become", contestant=name, variant=variant, environ=contestant(name).VARIANTS[variant])
+        module = contestant(name)
+        environ = {**module.VARIANTS, **getattr(module, "PARTS", {})}[variant]
+        process("become", contestant=name, variant=variant, environ=environ)
         process("begin")
         return process
 

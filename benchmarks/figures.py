@@ -233,3 +233,25 @@ def pending(group: Group, effort: Effort, calls: int = 9_500) -> dict[str, Any]:
         full("pend", workload=name, calls=calls)
         result = paired([bare, empty, full], Setting(name), [TWO_CALLS], rounds=effort.rounds, seconds=effort.seconds)
         return {"calls": calls, **{name: asdict(value) for name, value in added(result).items()}}
+
+
+def parts(group: Group, effort: Effort) -> dict[str, Any]:
+    """What a stream and a call add with all of this package, and without one of its parts: workload → shape → variant."""
+    python = environments.environment(group.name, list(group.packages))
+    shapes = {"no calls": QUIET, "two calls": TWO_CALLS, "500 calls": MANY_CALLS}
+    found: dict[str, Any] = {}
+    with Nursery(python) as nursery:
+        for name in LONG_CALL_ON:
+            for shape in shapes.values():
+                nursery.prepare(name, shape)
+        processes = [nursery.fork("bare", "bare"), nursery.fork("floor", "floor"), nursery.fork("ours", "ours")]
+        processes += [nursery.fork("ours", variant) for variant in environments.contestant("ours").PARTS]
+        for name in LONG_CALL_ON:
+            result = paired(
+                processes, Setting(name), list(shapes.values()), rounds=effort.rounds, seconds=effort.seconds
+            )
+            found[name] = {
+                what: {variant: asdict(value) for variant, value in added(result, at).items() if variant != "bare"}
+                for at, what in enumerate(shapes)
+            }
+    return found

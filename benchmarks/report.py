@@ -55,6 +55,12 @@ def render(results: Results) -> str:
         _per_stream(results),
         "### A call, a crowd, a crowded ledger",
         _special(results),
+        "### What the parts cost",
+        (
+            "CPU added to a stream and, as part of a turn with 500, to a call, in µs: with all of this package, without "
+            "metrics (a meter that does nothing), without the ledger, and with neither."
+        ),
+        _parts(results),
         "### Growth",
         (
             "CPU of a whole stream in µs per chunk, by the number of its chunks (replay), and the exponent of time over "
@@ -361,6 +367,15 @@ def _special(results: Results) -> str:
             f"with none {empty:.0f} µs."
         )
     return "\n\n".join(lines)
+
+
+def _parts(results: Results) -> str:
+    rows = []
+    for workload, shapes in results.get("parts", {}).items():
+        for variant in shapes["no calls"]:
+            cells = [_micro(shapes[what][variant], digits=0) for what in ("no calls", "two calls")]
+            rows.append([variant, workload, *cells, f"{shapes['500 calls'][variant]['median'] / 500 * 1e6:.1f}"])
+    return _table(["contestant", "workload", "no calls", "two calls", "a call"], rows)
 
 
 def _growth(results: Results) -> str:

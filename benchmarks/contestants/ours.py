@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 
+from opentelemetry.metrics import NoOpMeterProvider
+
 import otel_toolcalls
 from benchmarks.telemetry import Telemetry
 
@@ -12,12 +14,19 @@ VARIANTS: dict[str, dict[str, str]] = {
     "ours": {},
     "ours, content": {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"},
 }
+PARTS: dict[str, dict[str, str]] = {
+    "ours, no metrics": {},
+    "ours, no ledger": {"OTEL_TOOLCALLS_LEDGER": "none"},
+    "ours, neither": {"OTEL_TOOLCALLS_LEDGER": "none"},
+}
+"""Without one of its parts, to see what that costs."""
+_SILENT = ("ours, no metrics", "ours, neither")
 
 
 def instrument(telemetry: Telemetry, variant: str) -> None:
     otel_toolcalls.instrument(
         tracer_provider=telemetry.tracer_provider,
-        meter_provider=telemetry.meter_provider,
+        meter_provider=NoOpMeterProvider() if variant in _SILENT else telemetry.meter_provider,
         logger_provider=telemetry.logger_provider,
     )
 

@@ -37,7 +37,8 @@ _logger = logging.getLogger(__name__)
 class Pump:
     """Queues for spans and log records, drained by a daemon thread that the first of them starts.
 
-    ``flush_metrics`` is called every ``metrics_seconds`` and at the end.
+    ``flush_metrics`` is called every ``metrics_seconds``, at the end, and with each log record: there is one for a lost
+    call only, and whoever is alerted by its counter should not wait for the next round.
     """
 
     def __init__(
@@ -99,8 +100,9 @@ class Pump:
             while not self._closing:
                 self._wake.wait(_DELAY_SECONDS)
                 self._wake.clear()
+                lost = bool(self._logs)
                 self._drain()
-                if time.monotonic() >= metrics_due:
+                if lost or time.monotonic() >= metrics_due:
                     self._flush_metrics()
                     metrics_due = time.monotonic() + self._metrics_seconds
             self._drain()

@@ -6,12 +6,14 @@ import threading
 from collections.abc import Sequence
 
 import pytest
+from opentelemetry._logs import LogRecord
+from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
-from otel_toolcalls.cli.pump import Pump, SpanPump
+from otel_toolcalls.cli.pump import LogPump, Pump, SpanPump
 
 
 class Broken(SpanExporter):
@@ -106,3 +108,13 @@ def test_metrics_are_flushed_at_the_end() -> None:
     end_spans(provider, 1)
     assert pump.close(10)
     assert flushed == [1]
+
+
+def test_the_metrics_of_a_lost_call_do_not_wait_for_their_interval() -> None:
+    flushed = threading.Event()
+    pump = Pump((), (), flushed.set, 3600.0)
+    logs = LoggerProvider(shutdown_on_exit=False)
+    logs.add_log_record_processor(LogPump(pump))
+    logs.get_logger("test").emit(LogRecord(body="a call was announced and never dispatched"))
+    assert flushed.wait(60)
+    assert pump.close(10)
