@@ -110,11 +110,15 @@ def _number(kind: Callable[[Any], Any], least: float, accepted: str) -> Callable
     return parse
 
 
+_LEDGERS: Final = re.compile(r"memory|none|sqlite:///.+|unix://.+|rediss?://[^/?]*(/\d*/?)?(\?.*)?")
+"""A database that is no number is taken for the first one by redis-py, in silence."""
+
+
 def _ledger(value: object) -> str:
     text = str(value)
-    if text in ("memory", "none") or text.startswith(("sqlite:///", "redis://", "rediss://", "unix://")):
+    if _LEDGERS.fullmatch(text):
         return text
-    raise ValueError("memory, none, sqlite:///FILE or redis://HOST/DB")
+    raise ValueError("memory, none, sqlite:///FILE or redis://HOST:PORT/DB")
 
 
 def _patterns(value: object) -> tuple[str, ...]:

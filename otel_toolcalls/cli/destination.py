@@ -6,6 +6,9 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
+
+from otel_toolcalls.config import masked
 
 __all__ = ["ENVIRONMENT", "PROTOCOLS", "Destination", "choose"]
 
@@ -47,7 +50,8 @@ def choose(service: str, output: str | None, otlp: str | None, protocol: str | N
 
     Without a protocol, the port of the endpoint tells it. Raises ValueError where the parts do not fit together.
     """
-    endpoint = otlp or next((os.environ[name] for name in _ENDPOINT_VARIABLES if os.environ.get(name)), None)
+    source = "--otlp" if otlp is not None else next(filter(os.environ.get, _ENDPOINT_VARIABLES), "")
+    endpoint = otlp if otlp is not None else os.environ.get(source)
     path = None if output is None else str(Path(output).resolve())
     if endpoint is None:
         if protocol is not None:
@@ -57,4 +61,17 @@ def choose(service: str, output: str | None, otlp: str | None, protocol: str | N
     chosen = protocol or given or ("grpc" if endpoint.rstrip("/").endswith(":4317") else "http/protobuf")
     if chosen not in PROTOCOLS:
         raise ValueError(f"OTLP protocol {chosen!r}: expected one of {', '.join(PROTOCOLS)}")
+    if not _is_url(endpoint) and (otlp is not None or chosen != "grpc"):  # which takes other addresses by variable
+        got = masked(endpoint) or "nothing"
+        raise ValueError(
+            f"{source}: expected http://HOST:PORT or https://HOST:PORT, as http://localhost:4318; got {got}"
+        )
     return Destination(service, path, endpoint, chosen, from_variables=otlp is None)
+
+
+def _is_url(endpoint: str) -> bool:
+    try:
+        parts = urlsplit(endpoint)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, or no port's
+        return False

@@ -12,8 +12,9 @@ import click
 from otel_toolcalls.config import Settings, SettingsError, resolve
 from otel_toolcalls.ledger.opening import open_store
 from otel_toolcalls.ledger.shared import SharedStore, StoreError
+from otel_toolcalls.ledger.sqlite import SqliteStore
 
-__all__ = ["OutOfReachError", "errors_in_one_line", "ledger_option", "opened", "word"]
+__all__ = ["OutOfReachError", "check", "errors_in_one_line", "ledger_option", "opened", "word"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -44,6 +45,19 @@ def opened(url: str) -> tuple[SharedStore, Settings]:
             f"{settings.ledger} is no ledger that processes share: sqlite:///FILE or redis://HOST/DB"
         )
     return store, settings
+
+
+def check(settings: Settings) -> None:
+    """Find out what would keep an app from its ledger, however long it tried. Raises SettingsError."""
+    store = None if settings.ledger == "none" else open_store(settings.ledger)
+    if not isinstance(store, SqliteStore):
+        return
+    if store.path.is_dir():
+        raise SettingsError(f"ledger: expected a file; got the directory {store.path}; name a file in it")
+    if not store.path.parent.is_dir():
+        raise SettingsError(
+            f"ledger: expected a file in a directory that exists; got {store.path}; try: mkdir -p {store.path.parent}"
+        )
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import click
 
-from otel_toolcalls.cli import exporters, launch
+from otel_toolcalls.cli import exporters, launch, ledgers
 from otel_toolcalls.cli.destination import ENVIRONMENT, PROTOCOLS, Destination, choose
 from otel_toolcalls.cli.tree import print_tree
 from otel_toolcalls.config import SettingsError, resolve
@@ -66,7 +66,7 @@ def checked_destination(service: str, output: str | None, otlp: str | None, prot
     Raises `click.UsageError`.
     """
     try:
-        resolve({})
+        ledgers.check(resolve({}))
         destination = choose(service, output, otlp, protocol)
     except (SettingsError, ValueError) as error:
         raise click.UsageError(str(error)) from None

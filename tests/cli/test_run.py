@@ -263,6 +263,61 @@ def test_a_wrong_setting_is_told_before_the_app_starts(apps: Apps) -> None:
 
 
 @pytest.mark.parametrize(
+    ("ledger", "words"),
+    [
+        ("mysql://me:hidden@host/db", "OTEL_TOOLCALLS_LEDGER: expected memory, none, sqlite:///FILE or redis://"),
+        ("redis://me:hidden@host:port/0", "expected redis://HOST:PORT/DB; got redis://***@host:port/0"),
+        ("redis://me:hidden@host/orders", "redis://HOST:PORT/DB; got redis://***@host/orders"),
+        ("redis://host/0?lost_after=soon", "expected redis://HOST:PORT/DB"),
+        ("sqlite:///", "OTEL_TOOLCALLS_LEDGER: expected memory, none, sqlite:///FILE"),
+        ("sqlite:///.", "name a file in it"),
+        ("sqlite:///absent/ledger.db", "/absent/ledger.db; try: mkdir -p /"),
+    ],
+)
+def test_a_ledger_that_cannot_work_is_told_before_the_app_starts(apps: Apps, ledger: str, words: str) -> None:
+    ran = apps.run(app="print('started')", env={"OTEL_TOOLCALLS_LEDGER": ledger})
+    assert (ran.returncode, ran.stdout) == (2, b"")
+    (line,) = ran.stderr.decode().splitlines()
+    assert line.startswith("otel-toolcalls: ")
+    assert words in line
+    assert "hidden" not in line
+
+
+@pytest.mark.parametrize("ledger", ["none", "memory", "sqlite:///ledger.db", "redis://127.0.0.1:9/0"])
+def test_a_ledger_that_may_come_to_work_lets_the_app_start(apps: Apps, ledger: str) -> None:
+    ran = apps.run(app="print('started')", env={"OTEL_TOOLCALLS_LEDGER": ledger})
+    assert (ran.returncode, ran.stdout) == (0, b"started\n")
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["localhost:4318", "127.0.0.1:4317", "grpc://localhost:4317", "http://", "http://h:port", ""]
+)
+def test_an_endpoint_that_is_no_url_is_told_before_the_app_starts(apps: Apps, endpoint: str) -> None:
+    ran = apps.run("--otlp", endpoint, app="print('started')")
+    assert (ran.returncode, ran.stdout) == (2, b"")
+    (line,) = ran.stderr.decode().splitlines()
+    assert line == (
+        "otel-toolcalls: --otlp: expected http://HOST:PORT or https://HOST:PORT, as http://localhost:4318; "
+        f"got {endpoint or 'nothing'}"
+    )
+
+
+def test_an_endpoint_of_the_environment_that_http_cannot_reach_is_told_by_its_variable(apps: Apps) -> None:
+    ran = apps.run(app="print('started')", env={"OTEL_EXPORTER_OTLP_ENDPOINT": "localhost:4318"})
+    assert (ran.returncode, ran.stdout) == (2, b"")
+    (line,) = ran.stderr.decode().splitlines()
+    assert line.startswith("otel-toolcalls: OTEL_EXPORTER_OTLP_ENDPOINT: expected http://HOST:PORT")
+
+
+def test_an_address_that_only_grpc_knows_may_come_from_the_environment(apps: Apps, grpc_collector: Collector) -> None:
+    address = grpc_collector.url.removeprefix("http://")
+    variables = {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_INSECURE": "true"}
+    ran = apps.run(app="for _ in ask(): pass", env={"OTEL_EXPORTER_OTLP_ENDPOINT": address, **variables})
+    assert ran.returncode == 0
+    assert grpc_collector.names() == ONE_TURN
+
+
+@pytest.mark.parametrize(
     "absent", ["click", "rich", "opentelemetry.exporter.otlp.json", "opentelemetry.exporter.otlp.proto.http"]
 )
 def test_an_absent_extra_names_the_command_that_installs_it(apps: Apps, absent: str) -> None:
@@ -284,6 +339,21 @@ def test_an_absent_extra_names_the_command_that_installs_it(apps: Apps, absent: 
     (line,) = ran.stderr.decode().splitlines()
     assert absent in line
     assert "pip install 'otel-toolcalls[cli]'" in line
+
+
+def test_a_ledger_in_redis_without_its_extra_names_the_command_that_installs_it(apps: Apps) -> None:
+    code = """
+        import sys
+        sys.modules["redis"] = None
+        sys.argv = ["otel-toolcalls", "run", "--", "echo", "started"]
+        from otel_toolcalls.cli import main
+        main()
+    """
+    apps.environment["OTEL_TOOLCALLS_LEDGER"] = "redis://me:hidden@host/0"
+    ran = apps.python(apps.write("command.py", code))
+    assert (ran.returncode, ran.stdout) == (2, b"")
+    (line,) = ran.stderr.decode().splitlines()
+    assert "redis://***@host/0 needs the package redis: pip install 'otel-toolcalls[redis]'" in line
 
 
 def test_a_command_without_python_runs_and_is_said_to_be_untraced(apps: Apps) -> None:
