@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -26,6 +27,8 @@ from otel_toolcalls.telemetry import Telemetry
 from otel_toolcalls.worker import Worker
 
 __all__ = ["ToolCallsInstrumentor", "instrument", "pending", "report", "shutdown", "uninstrument"]
+
+_logger = logging.getLogger("otel_toolcalls")
 
 _HOOKS: tuple[Hook, ...] = stainless.HOOKS
 
@@ -102,6 +105,16 @@ class ToolCallsInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # its base
         """None is required: each SDK is observed where the app has it."""
         return ()
 
+    def instrument(self, **kwargs: Any) -> None:
+        """Switch it on as OpenTelemetry's loaders do, which load no further instrumentation when one raises.
+
+        So a wrong setting is one line in the log, and only this package stays off. :func:`instrument` raises it.
+        """
+        try:
+            super().instrument(**kwargs)
+        except config.SettingsError as error:
+            _logger.error("otel-toolcalls: stays off: %s", error)  # noqa: TRY400  (the line says all)
+
     def _instrument(self, **kwargs: Any) -> None:
         global _current
         providers = {name: kwargs.pop(name, None) for name in ("tracer_provider", "meter_provider", "logger_provider")}
@@ -133,7 +146,8 @@ def instrument(
 
     Raises :class:`otel_toolcalls.config.SettingsError` for a setting that is unknown or malformed.
     """
-    ToolCallsInstrumentor().instrument(
+    BaseInstrumentor.instrument(
+        ToolCallsInstrumentor(),
         tracer_provider=tracer_provider,
         meter_provider=meter_provider,
         logger_provider=logger_provider,

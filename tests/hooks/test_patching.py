@@ -322,11 +322,45 @@ def test_opentelemetry_instrument_needs_no_code(server: ModelServer) -> None:
     assert all("gen_ai.tool.call.arguments" not in call for call in calls)
 
 
+def installed(folder: Path, name: str, instrumentor: str) -> Path:
+    """A folder for PYTHONPATH that has a distribution with this instrumentor, before any that is found later there."""
+    metadata = folder / f"{name}-1.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text(f"[opentelemetry_instrumentor]\n{name} = {instrumentor}\n")
+    return folder
+
+
 @pytest.mark.slow
-def test_opentelemetry_instrument_names_a_wrong_variable(server: ModelServer) -> None:
-    answer = run_instrumented(server, OTEL_TOOLCALLS_TURN_SPAN="sometimes")
-    assert "OTEL_TOOLCALLS_TURN_SPAN: expected one of auto, always, never; got 'sometimes'" in answer.stderr
-    assert answer.returncode == 0, "the app runs all the same"
+def test_a_wrong_variable_is_one_line_and_keeps_no_other_instrumentation_off(
+    server: ModelServer, tmp_path: Path
+) -> None:
+    ours = installed(tmp_path / "first", "otel_toolcalls", "otel_toolcalls.instrumentor:ToolCallsInstrumentor")
+    other = installed(tmp_path / "then", "other", "other:OtherInstrumentor")
+    (other / "other.py").write_text(
+        """
+import sys
+from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
+
+class OtherInstrumentor(BaseInstrumentor):
+    def instrumentation_dependencies(self):
+        return ()
+    def _instrument(self, **kwargs):
+        print("the other is on", file=sys.stderr)
+    def _uninstrument(self, **kwargs):
+        pass
+"""
+    )
+    answer = run_instrumented(
+        server,
+        OTEL_TOOLCALLS_TURN_SPAN="sometimes",
+        PYTHONPATH=os.pathsep.join(map(str, (ours, other, ROOT))),
+    )
+    assert answer.stderr.splitlines() == [
+        "otel-toolcalls: stays off: OTEL_TOOLCALLS_TURN_SPAN: expected one of auto, always, never; got 'sometimes'",
+        "the other is on",
+    ]
+    assert (answer.returncode, printed_calls(answer.stdout)) == (0, [])
 
 
 @pytest.mark.slow
@@ -358,3 +392,26 @@ instrumentation/development:
     assert len(calls) == 2 * len(APIS)
     assert {call["gen_ai.tool.call.arguments"] for call in calls} == {'{"status'}
     assert {call["otel_toolcalls.call.exempt"] for call in calls} == {True}
+
+
+@pytest.mark.slow
+@needs_distro
+def test_a_wrong_setting_in_the_declarative_configuration_is_one_line(server: ModelServer, tmp_path: Path) -> None:
+    pytest.importorskip("opentelemetry.configuration")
+    file = tmp_path / "otel.yaml"
+    file.write_text(
+        """
+file_format: "1.0"
+instrumentation/development: {python: {otel_toolcalls: {turn_span: sometimes}}}
+"""
+    )
+    answer = run_instrumented(
+        server,
+        OTEL_CONFIG_FILE=str(file),
+        OTEL_PYTHON_DISABLED_INSTRUMENTATIONS=",".join(sorted({*OTHERS, "otel_toolcalls"})),
+    )
+    assert "Traceback" not in answer.stderr
+    assert [line for line in answer.stderr.splitlines() if "otel-toolcalls" in line] == [
+        "otel-toolcalls: stays off: turn_span: expected one of auto, always, never; got 'sometimes'"
+    ]
+    assert answer.returncode == 0
