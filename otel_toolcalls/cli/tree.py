@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 
 from rich.console import Console, Group, RenderableType
@@ -17,6 +17,7 @@ from rich.tree import Tree
 from otel_toolcalls import conventions as names
 from otel_toolcalls.cli.account import Call, Conversation, Fate, Turn, conversations
 from otel_toolcalls.cli.otlp_lines import Span, read_spans
+from otel_toolcalls.cli.printing import Phrases, print_trimmed
 
 __all__ = ["print_tree", "render"]
 
@@ -25,6 +26,12 @@ _SHOWN_CONVERSATIONS = 40
 
 _SHOWN_LOST = 10
 _ID_WIDTH = 16
+_LEAST_NAME = 12
+_FATE_WIDTH = 30
+"""Columns that the fate of a call has on one line, before the others go."""
+_DISPENSABLE = ("took", "announced", "call id", "#")
+"""Columns that a narrow terminal does without, in this order."""
+_INDENT = 4
 _WHOLE_MILLISECONDS = 9.95
 _MILLISECONDS = 999.5
 
@@ -77,14 +84,15 @@ def print_tree(output: str, start: int = 0) -> None:
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _PLAIN_WIDTH
     try:
-        console.print(render(conversations(read_spans(output, start)), ascii_only=console.options.ascii_only))
-        console.print(Text(f"spans: {_relative(output)}", "dim"))
+        found = conversations(read_spans(output, start))
+        print_trimmed(console, render(found, width=console.width, ascii_only=console.options.ascii_only))
+        console.print(Text(f"spans: {_relative(output)}", "dim"), soft_wrap=True)
     except BrokenPipeError:
         sys.stderr = None
 
 
-def render(found: Sequence[Conversation], *, ascii_only: bool = False) -> RenderableType:
-    """Give the tree of these conversations with its totals."""
+def render(found: Sequence[Conversation], *, width: int = _PLAIN_WIDTH, ascii_only: bool = False) -> RenderableType:
+    """Give the tree of these conversations with its totals, for a terminal of that width."""
     calls = [call for conversation in found for turn in conversation.turns for call in turn.calls]
     if not found:
         return Text("otel-toolcalls: no model was called", "dim")
@@ -92,7 +100,7 @@ def render(found: Sequence[Conversation], *, ascii_only: bool = False) -> Render
     if len(found) > _SHOWN_CONVERSATIONS:
         lossy = [conversation for conversation in found if _has_loss(conversation)]
         shown = lossy[-_SHOWN_CONVERSATIONS:]
-    layout = _Layout(calls, ascii_only)
+    layout = _Layout(shown, width, ascii_only)
     parts: list[RenderableType] = [layout.headings()] if calls else []
     for conversation in shown:
         parts += [layout.conversation(conversation), Text()]
@@ -102,19 +110,34 @@ def render(found: Sequence[Conversation], *, ascii_only: bool = False) -> Render
 
 
 class _Layout:
-    """Columns that line up over all turns."""
+    """Columns that line up over all turns; where the terminal is narrow, fewer."""
 
-    def __init__(self, calls: Iterable[Call], ascii_only: bool) -> None:
-        calls = list(calls)
+    def __init__(self, found: Sequence[Conversation], width: int, ascii_only: bool) -> None:
+        calls = [call for conversation in found for turn in conversation.turns for call in turn.calls]
+        nested = any(turn.calls for conversation in found for turn in conversation.turns[1:])
         self._ascii_only = ascii_only
-        self._name = max((len(_tool(call)) for call in calls), default=0)
-        self._id = min(max((len(_call_id(call)) for call in calls), default=0), _ID_WIDTH)
+        self._widths = {
+            "": 1,
+            "#": 2,
+            "tool": max((len(_tool(call)) for call in calls), default=0),
+            "call id": min(max((len(_call_id(call)) for call in calls), default=0), _ID_WIDTH),
+            "announced": 9,
+            "took": 8,
+        }
+        fate = min(max((len(_fate(call)) for call in calls), default=0), _FATE_WIDTH)
+        room = width - _INDENT * (2 if nested else 1) - fate
+        for column in _DISPENSABLE:
+            if self._needed() > room:
+                del self._widths[column]
+        self._widths["tool"] -= min(max(0, self._needed() - room), max(0, self._widths["tool"] - _LEAST_NAME))
+
+    def _needed(self) -> int:
+        return sum(width + 1 for width in self._widths.values())
 
     def headings(self) -> RenderableType:
         """What the columns are, in the place where the calls stand."""
-        columns = ("", "#", "tool", "call id", "announced", "took", "what became of it")
-        cells = [Text(column, "dim", justify="right" if column == "took" else "left") for column in columns]
-        return Padding(self._row(*cells), (0, 0, 0, 4), expand=False)
+        cells = {name: Text(name, "dim", justify="right" if name == "took" else "left") for name in self._widths}
+        return Padding(self._row(cells, Text("what became of it", "dim")), (0, 0, 0, _INDENT), expand=False)
 
     def conversation(self, conversation: Conversation) -> Tree:
         first, *rest = conversation.turns
@@ -123,16 +146,16 @@ class _Layout:
             tree.add(self._turn(turn))
         return tree
 
-    def _row(self, *cells: Text) -> Table:
+    def _row(self, cells: Mapping[str, Text], fate: Text) -> Table:
         row = Table.grid(padding=(0, 1))
-        for width in (1, 2, self._name, self._id, 9, 8):
+        for width in self._widths.values():
             row.add_column(min_width=width, no_wrap=True)
         row.add_column()
-        row.add_row(*cells)
+        row.add_row(*(cells[column] for column in self._widths), fate)
         return row
 
     def _turn(self, turn: Turn) -> Tree:
-        tree = Tree(_heading(turn), guide_style="dim")
+        tree = Tree(_heading(turn, self._ascii_only), guide_style="dim")
         for call in turn.calls:
             tree.add(self._call(call, turn.first.start))
         return tree
@@ -140,37 +163,38 @@ class _Layout:
     def _call(self, call: Call, turn_start: int) -> RenderableType:
         fancy, plain, style = _MARKS[call.fate]
         index = call.span.attributes.get(names.CALL_INDEX)
-        row = self._row(
-            Text(plain if self._ascii_only else fancy, style),
-            Text("" if index is None else _clean(index), "dim", justify="right"),
-            Text(_tool(call), style if call.fate in _LOSSES else "bold"),
-            Text(_shortened(_call_id(call), self._ascii_only), "cyan"),
-            Text(f"+{_duration(call.span.start - turn_start)}", "dim", justify="right"),
-            Text(_duration(call.span.end - call.span.start), "dim", justify="right"),
-            Text(_fate(call), f"{style} reverse" if call.fate is Fate.LOST else style),
-        )
+        name = _shortened(_tool(call), self._widths["tool"], self._ascii_only)
+        cells = {
+            "": Text(plain if self._ascii_only else fancy, style),
+            "#": Text("" if index is None else _clean(index), "dim", justify="right"),
+            "tool": Text(name, style if call.fate in _LOSSES else "bold"),
+            "call id": Text(_shortened(_call_id(call), _ID_WIDTH, self._ascii_only), "cyan"),
+            "announced": Text(f"+{_duration(call.span.start - turn_start)}", "dim", justify="right"),
+            "took": Text(_duration(call.span.end - call.span.start), "dim", justify="right"),
+        }
+        row = self._row(cells, Text(_fate(call), f"{style} reverse" if call.fate is Fate.LOST else style))
         notes = [
             Padding(Text(note, note_style), (0, 0, 0, 5), expand=False) for note, note_style in _notes(call, style)
         ]
         return Group(row, *notes) if notes else row
 
 
-def _heading(turn: Turn) -> Text:
+def _heading(turn: Turn, ascii_only: bool) -> Phrases:
     span = turn.first
     clock = datetime.fromtimestamp(span.start / 1e9, timezone.utc).astimezone().strftime("%H:%M:%S.%f")[:-3]
     if turn.span is None:
         model = span.attributes.get(names.REQUEST_MODEL) or span.attributes.get(names.RESPONSE_MODEL) or ""
-        return Text.assemble(
-            (clock, "dim"), " ", (_clean(f"a turn of {model}") if model else "a turn", "bold"), " traced elsewhere"
-        )
+        named = Text(_clean(f"a turn of {model}") if model else "a turn", "bold")
+        return Phrases([Text(clock, "dim"), named, Text("traced elsewhere")], len(clock) + 1)
     facts = [_clean(span.attributes.get(names.PROVIDER_NAME, "")), _finish(span), _duration(span.end - span.start)]
     answered = len({link.span_id for link in span.links})
     if answered:
         facts.insert(-1, f"answers {answered}")
-    joined = " · ".join(filter(None, facts))
-    return Text.assemble(
-        (clock, "dim"), " ", (_clean(span.name), "bold red" if span.failed else "bold"), " ", (joined, "dim")
-    )
+    *others, last = filter(None, facts)
+    dot = "-" if ascii_only else "·"
+    name = Text(_clean(span.name), "bold red" if span.failed else "bold")
+    phrases = [Text(clock, "dim"), name, *(Text(f"{fact} {dot}", "dim") for fact in others), Text(last, "dim")]
+    return Phrases(phrases, len(clock) + 1)
 
 
 def _finish(span: Span) -> str:
@@ -219,16 +243,17 @@ def _notes(call: Call, style: str) -> list[tuple[str, str]]:
 def _totals(calls: Sequence[Call], turns: int) -> RenderableType:
     count = Counter(call.fate for call in calls)
     head = f"{len(calls)} {_plural(len(calls), 'call')} announced in {turns} {_plural(turns, 'turn')}"
-    line = Text(head, "bold")
-    for number, fate in enumerate(fate for fate in Fate if count[fate]):
+    fates = [fate for fate in Fate if count[fate]]
+    phrases = [Text.assemble((head, "bold"), ":" if fates else "")]
+    for fate in fates:
         words = fate.value.upper() if fate is Fate.LOST else fate.value
-        line.append(", " if number else ": ", "default").append(f"{count[fate]} {words}", _MARKS[fate][2])
+        phrases.append(Text.assemble((f"{count[fate]} {words}", _MARKS[fate][2]), "" if fate is fates[-1] else ","))
     lost = [call for call in calls if call.fate is Fate.LOST]
     lines = [
-        Text.assemble(("never ran: ", "bold red"), (_tool(call), "bold"), " ", (_call_id(call), "cyan"))
+        Phrases([Text("never ran:", "bold red"), Text(_tool(call), "bold"), Text(_call_id(call), "cyan")], _INDENT)
         for call in lost[:_SHOWN_LOST]
     ]
-    return Group(line, *lines)
+    return Group(Phrases(phrases, _INDENT), *lines)
 
 
 def _has_loss(conversation: Conversation) -> bool:
@@ -248,9 +273,9 @@ def _call_id(call: Call) -> str:
     return _clean(call.span.attributes.get(names.TOOL_CALL_ID, "(no id)"))
 
 
-def _shortened(call_id: str, ascii_only: bool) -> str:
+def _shortened(text: str, width: int, ascii_only: bool) -> str:
     dots = "..." if ascii_only else "…"
-    return call_id if len(call_id) <= _ID_WIDTH else call_id[: _ID_WIDTH - len(dots)] + dots
+    return text if len(text) <= width else text[: width - len(dots)] + dots
 
 
 def _duration(nanoseconds: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from otel_toolcalls.cli.account import Fate, conversations
 from otel_toolcalls.cli.otlp_lines import Link, Span, read_spans
+from otel_toolcalls.cli.printing import print_trimmed
 from otel_toolcalls.cli.tree import print_tree, render
 
 _ids = count(1)
@@ -46,7 +48,7 @@ def call(parent: Span, outcome: str = "completed", **more: Any) -> Span:
 
 def shown(*spans: Span, ascii_only: bool = False, width: int = 140) -> str:
     console = Console(width=width, color_system=None, record=True, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
-    console.print(render(conversations(spans), ascii_only=ascii_only))
+    print_trimmed(console, render(conversations(spans), width=width, ascii_only=ascii_only))
     return console.export_text()
 
 
@@ -191,7 +193,7 @@ def test_control_characters_of_a_tool_name_do_not_reach_the_terminal() -> None:
 def test_a_terminal_that_knows_only_ascii_gets_only_ascii() -> None:
     asked = turn()
     long_id = call(asked, gen_ai__tool__call__id="toolu_01KaXw7QmJ2sVbT9cYhRfLpE")
-    marks = shown(asked, long_id, ascii_only=True).replace("·", "").replace("└──", "")
+    marks = shown(asked, long_id, ascii_only=True).replace("└──", "")
     assert marks.isascii()
 
 
@@ -211,6 +213,50 @@ def test_of_many_conversations_only_those_with_a_loss_are_shown() -> None:
     assert "id-8 " not in text
     assert "58 more conversations are in the file" in text
     assert "60 calls announced in 60 turns" in text
+
+
+def talk() -> list[Span]:
+    """Two turns; the second, which answers a call of the first, announces one that nobody ran."""
+    asked = turn(gen_ai__response__finish_reasons=["tool_use"])
+    answered = call(asked, otel_toolcalls__call__index=1, gen_ai__tool__call__id="toolu_01KaXw7QmJ2sVbT9cYhRfLpE")
+    again = turn(at=900, links=(answered,), gen_ai__response__finish_reasons=["tool_use"])
+    lost = call(again, at=905, otel_toolcalls__call__index=1, gen_ai__tool__name="search_the_orders_of_everybody")
+    return [asked, answered, again, lost, span("await_dispatch", lost, otel_toolcalls__undispatched__reason="deadline")]
+
+
+@pytest.mark.parametrize("width", [140, 80, 60, 40])
+def test_every_width_shows_what_became_of_each_call_beside_its_name(width: int) -> None:
+    text = shown(*talk(), width=width)
+    assert all(len(line) <= width for line in text.splitlines())
+    assert re.search(r"✔.* search_ord\S+ .*answered in 890 ms$", text, re.MULTILINE)
+    assert re.search(r"✘.* search_the\S+ .*NEVER RAN$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [
+        (140, "# tool call id announced took what became of it"),
+        (80, "# tool call id what became of it"),
+        (60, "tool what became of it"),
+    ],
+)
+def test_a_narrow_terminal_gets_fewer_columns_that_still_line_up(width: int, columns: str) -> None:
+    _, headings, *lines = shown(*talk(), width=width).splitlines()
+    assert " ".join(headings.split()) == columns
+    (answered,) = (line for line in lines if "answered in" in line)
+    assert answered.index("answered in") == headings.index("what became of it")
+
+
+def test_the_heading_of_a_turn_breaks_between_its_facts_and_under_its_name() -> None:
+    lines = shown(turn(gen_ai__response__finish_reasons=["tool_use"]), width=40).splitlines()
+    (at,) = (number for number, line in enumerate(lines) if "chat m" in line)
+    assert lines[at + 1] == " " * lines[at].index("chat m") + "tool_use · 10 ms"
+
+
+@pytest.mark.parametrize("width", [140, 40])
+def test_no_line_ends_in_blanks(width: int) -> None:
+    text = shown(*talk(), width=width)
+    assert not [line for line in text.splitlines() if line != line.rstrip()]
 
 
 # ---- the file -------------------------------------------------------------------------------------------------------
