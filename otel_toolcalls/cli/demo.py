@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shlex
+import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,17 +31,15 @@ _OUTPUT = "otel-toolcalls-demo.jsonl"
 _SERVICE = "otel-toolcalls-demo"
 _PACE_SECONDS = 0.006
 """Between two events of a stream: enough to give the spans a length."""
-_GRACE_SECONDS = "0.1"
-"""How long a call may stay behind its answered siblings: the demo has no time for the default."""
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 
 _BY_NAME = """
 The app keeps its buffers by tool name: the second search_orders took the place
 of the first, and nothing that the app printed says so. With buffers by index
-nothing is lost: otel-toolcalls demo --by-index"""
+both run: {command}"""
 _BY_INDEX = """
-The app keeps its buffers by index: both calls of search_orders ran. The two
-calls that were given up are not its doing."""
+The app keeps its buffers by index: no completed call was left undispatched.
+1 truncated and 1 abandoned call are shown as errors: the replies broke off."""
 
 _RESULT_KINDS = {"tool_result", "tool", "function_call_output"}
 
@@ -74,7 +74,7 @@ _SCENES = (
     show_default=True,
     help="Append OTLP JSON lines to this file.",
 )
-@click.option("--by-index", is_flag=True, help="Run the app that keeps its buffers by index: nothing is lost.")
+@click.option("--by-index", is_flag=True, help="Run the app that keeps its buffers by index.")
 def command(otlp: str | None, protocol: str | None, output: str, by_index: bool) -> NoReturn:
     """Run an example app that loses a tool call, and see the loss.
 
@@ -91,7 +91,7 @@ def command(otlp: str | None, protocol: str | None, output: str, by_index: bool)
         server.reply(_reply, path="")
         print(f"$ otel-toolcalls run -- python {app.name}", flush=True)
         status = run_to_its_end([sys.executable, str(app)], destination, _variables(server.url), mask)
-    print(_BY_INDEX if by_index else _BY_NAME, file=sys.stderr)
+    print(_BY_INDEX if by_index else _BY_NAME.format(command=_typed("--by-index")), file=sys.stderr)
     if destination.endpoint is not None:
         host = urlsplit(destination.endpoint).hostname or "localhost"
         print(
@@ -110,6 +110,17 @@ def example(name: str) -> Path:
     raise click.UsageError(f"the example {name} is not where it was installed: {_EXAMPLES[0]}")
 
 
+def _typed(option: str) -> str:
+    """This command with one more option, as it can be typed where it was typed."""
+    program, *arguments = sys.argv
+    words = [program]
+    if Path(program).name == "__main__.py":  # python -m
+        words = sys.orig_argv[: len(sys.orig_argv) - len(arguments)]
+    elif shutil.which(Path(program).name) == program:
+        words = [Path(program).name]
+    return shlex.join([*words, *arguments, option])
+
+
 def _variables(url: str) -> dict[str, str]:
     """What points the SDKs at the server, and keeps every proxy out of it."""
     return {
@@ -117,7 +128,6 @@ def _variables(url: str) -> dict[str, str]:
         "ANTHROPIC_API_KEY": "none-needed",
         "OPENAI_BASE_URL": f"{url}/v1",
         "OPENAI_API_KEY": "none-needed",
-        "OTEL_TOOLCALLS_SIBLING_GRACE": _GRACE_SECONDS,
         **dict.fromkeys(_PROXIES, ""),
     }
 

@@ -67,6 +67,36 @@ def test_it_says_why_and_names_the_lost_call_in_full(demonstrated: subprocess.Co
     assert "never ran: search_orders toolu_01KaXw7QmJ2sVbT9cYhRfLpE" in text
 
 
+def without_times(text: str) -> list[str]:
+    """The lines with every clock and duration, which differ from run to run, as one sign."""
+    return [re.sub(r"\d\d:\d\d:\d\d\.\d{3}|\s+\+?\d[\d.]* m?s\b", " ~", line) for line in text.strip("\n").splitlines()]
+
+
+def test_the_readme_shows_what_it_prints(demonstrated: subprocess.CompletedProcess[str]) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    (shown,) = (block for block in readme.split("```\n") if "NEVER RAN" in block)
+    *lines, typed = without_times(demonstrated.stderr)
+    assert without_times(shown) == [*lines, "both run: .venv/bin/otel-toolcalls demo --by-index"]
+    assert typed == f"both run: {sys.executable} -m otel_toolcalls.cli demo --by-index"
+
+
+def test_it_advises_the_command_as_it_was_typed(apps: Apps) -> None:
+    scripts = Path(sys.executable).parent
+    (apps.folder / "bin").symlink_to(scripts)
+    for typed, path in (("bin/otel-toolcalls", "/usr/bin"), ("otel-toolcalls", str(scripts))):
+        ran = subprocess.run(
+            [typed, "demo", "--output", "a b.jsonl"],
+            cwd=apps.folder,
+            env={**apps.environment, "PATH": path},
+            executable=scripts / "otel-toolcalls" if "/" not in typed else None,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=True,
+        )
+        assert ran.stderr.splitlines()[-1] == f"both run: {typed} demo --output 'a b.jsonl' --by-index"
+
+
 def test_the_tree_fits_one_screen(demonstrated: subprocess.CompletedProcess[str]) -> None:
     assert len(demonstrated.stderr.splitlines()) <= 42
 
@@ -85,6 +115,7 @@ def test_with_buffers_by_index_both_calls_ran(apps: Apps) -> None:
     text = ran.stderr.decode()
     assert ran.returncode == 0
     assert [row[4] for row in rows(text)] == ["answered"] * 6 + ["TRUNCATED", "ABANDONED"]
+    assert "no completed call was left undispatched.\n1 truncated and 1 abandoned call are shown as errors" in text
     assert b"One order from March was refunded, 4711, and two are open" in ran.stdout
     assert not [name for name in apps.names("fixed.jsonl") if name.startswith("await_dispatch")]
 
