@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import importlib
 import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import click
 from opentelemetry._logs import NoOpLoggerProvider
 from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.trace import NoOpTracerProvider
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from otel_toolcalls.cli.printing import ROW_WIDTH, print_trimmed
 from otel_toolcalls.hooks.patching import Fact
 from otel_toolcalls.instrumentor import instrument, report, uninstrument
 
 __all__ = ["command"]
 
-_STYLES = {"patched": "green", "moved": "bold red", "not installed": "dim", "absent": "dim"}
+_STYLES = {"patched": "green", "moved": "bold red", "absent": "dim"}
 _MEANINGS = {
     "moved": "gone from this version: what passes there is not seen",
     "absent": "not in this version, and not needed there",
@@ -30,7 +32,7 @@ _MEANINGS = {
 def command() -> int:
     """Show each place in the model SDKs that is patched, and whether it is where it should be.
 
-    The exit status is 1 when an installed SDK has moved one of them.
+    The exit status is 1 when an installed SDK has moved one of them, and when no SDK is installed that is observed.
     """
     logging.getLogger("otel_toolcalls").setLevel(logging.CRITICAL)  # the table says it all
     instrument(NoOpTracerProvider(), NoOpMeterProvider(), NoOpLoggerProvider())
@@ -43,12 +45,26 @@ def command() -> int:
         uninstrument()
     table = Table.grid(padding=(0, 2, 0, 0))
     for fact in facts:
-        table.add_row(*_row(fact))
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 240
-    console.print(table)
-    return int(any(fact.state == "moved" for fact in facts))
+        if fact.version is not None:
+            table.add_row(*_row(fact))
+    console = Console(highlight=False, width=ROW_WIDTH)
+    versions = {fact.sdk: fact.version for fact in facts}
+    print_trimmed(console, Group(*([table] if table.rows else []), *_totals(versions)))
+    return int(not any(versions.values()) or any(fact.state == "moved" for fact in facts))
+
+
+def _totals(versions: Mapping[str, str | None]) -> Iterator[Text]:
+    """Which SDKs are here to be observed."""
+    present = [f"{sdk} {version}" for sdk, version in versions.items() if version is not None]
+    absent = [sdk for sdk, version in versions.items() if version is None]
+    if present:
+        yield Text(f"observed: {', '.join(present)}", "bold")
+        if absent:
+            yield Text(f"not installed: {', '.join(absent)}", "dim")
+    else:
+        yield Text(
+            f"no SDK that is observed is installed here, so nothing will be seen: {', '.join(absent)}", "bold red"
+        )
 
 
 def _settled(fact: Fact) -> Fact:
@@ -63,8 +79,8 @@ def _row(fact: Fact) -> tuple[Text, ...]:
     meaning = fact.detail or _MEANINGS.get(fact.state, "")
     return (
         Text(fact.state, style),
-        Text(f"{fact.sdk} {fact.version or ''}".rstrip()),
-        Text(fact.target, "dim" if fact.version is None else ""),
+        Text(f"{fact.sdk} {fact.version}"),
+        Text(fact.target),
         Text(meaning, style),
     )
 

@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 import click
 
 from otel_toolcalls.config import Settings, SettingsError, resolve
+from otel_toolcalls.ledger import Entry
 from otel_toolcalls.ledger.opening import open_store
 from otel_toolcalls.ledger.shared import SharedStore, StoreError
 from otel_toolcalls.ledger.sqlite import SqliteStore
 
-__all__ = ["OutOfReachError", "check", "errors_in_one_line", "ledger_option", "opened", "word"]
+__all__ = ["OutOfReachError", "check", "errors_in_one_line", "ledger_option", "opened", "trace_id", "word"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -67,6 +68,11 @@ def errors_in_one_line() -> Iterator[None]:
         yield
     except StoreError as error:
         raise OutOfReachError(str(error)) from None
+
+
+def trace_id(entry: Entry) -> str | None:
+    """The trace of the announcement; None where it has none, as in an app without an OpenTelemetry SDK."""
+    return f"{entry.trace.trace_id:032x}" if entry.trace.trace_id else None
 
 
 def word(text: str | None) -> str:

@@ -12,14 +12,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from otel_toolcalls.cli.ledgers import OutOfReachError, errors_in_one_line, ledger_option, opened, word
+from otel_toolcalls.cli.ledgers import OutOfReachError, errors_in_one_line, ledger_option, opened, trace_id, word
+from otel_toolcalls.cli.printing import ROW_WIDTH, print_trimmed
 from otel_toolcalls.ledger import Entry
 from otel_toolcalls.ledger.sqlite import SqliteStore
 
 __all__ = ["command"]
 
 _COLUMNS = ("waits", "due in", "tool", "call id", "provider", "model", "announced by", "trace")
-_WIDTH_OF_A_FILE = 240
 
 
 @click.command()
@@ -49,8 +49,8 @@ def _facts(entry: Entry) -> dict[str, object]:
         "provider": entry.provider,
         "model": entry.model,
         "response_id": entry.response_id,
-        "trace_id": f"{entry.trace.trace_id:032x}",
-        "span_id": f"{entry.trace.span_id:016x}",
+        "trace_id": trace_id(entry),
+        "span_id": f"{entry.trace.span_id:016x}" if entry.trace.span_id else None,
         "completed_at": entry.completed_at,
         "due_at": entry.due_at,
         "reason": entry.reason.value,
@@ -67,13 +67,11 @@ def _print_table(entries: Sequence[Entry]) -> None:
             Text(_seconds(entry.due_at - now), "red" if entry.due_at < now else ""),
             *map(Text, (word(entry.name), word(entry.call_id), word(entry.provider), word(entry.model))),
             Text(entry.process or "(ended)"),
-            Text(f"{entry.trace.trace_id:032x}"),
+            Text(word(trace_id(entry))),
         )
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _WIDTH_OF_A_FILE
+    console = Console(highlight=False, width=ROW_WIDTH)
     if entries:
-        console.print(table)
+        print_trimmed(console, table)
     console.print(f"{len(entries)} waiting")
 
 

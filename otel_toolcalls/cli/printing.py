@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
-__all__ = ["Phrases", "print_trimmed"]
+__all__ = ["ROW_WIDTH", "Phrases", "print_trimmed"]
+
+ROW_WIDTH = 240
+"""Columns of a table whose rows stay whole, so that an id can be copied and a line be searched; a terminal wraps them."""
 
 
 @dataclass(frozen=True, slots=True)

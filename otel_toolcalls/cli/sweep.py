@@ -16,7 +16,7 @@ from opentelemetry._logs import get_logger_provider
 from opentelemetry.sdk._configuration import _OTelSDKConfigurator
 
 from otel_toolcalls import guard
-from otel_toolcalls.cli.ledgers import errors_in_one_line, ledger_option, opened, word
+from otel_toolcalls.cli.ledgers import errors_in_one_line, ledger_option, opened, trace_id, word
 from otel_toolcalls.ledger import Judged
 from otel_toolcalls.ledger.shared import SharedStore, StoreError
 from otel_toolcalls.telemetry import Telemetry
@@ -111,7 +111,7 @@ def _line(judged: Judged) -> str:
     return (
         f"{at} lost tool={word(entry.name)} call_id={word(entry.call_id)} reason={judged.reason.value}"
         f" waited={judged.at - entry.completed_at:.1f}s provider={word(entry.provider)} model={word(entry.model)}"
-        f" trace_id={entry.trace.trace_id:032x} key={entry.key}"
+        f" trace_id={word(trace_id(entry))} key={entry.key}"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -21,6 +22,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_toolcalls import conventions as c
 from otel_toolcalls.cli.model_server import ModelServer
+from otel_toolcalls.ledger import TraceRef
 from otel_toolcalls.ledger.sqlite import SqliteStore
 from tests.ledger.making import entry
 from tests.ledger.redis_server import RedisServer
@@ -185,6 +187,23 @@ def test_what_waits_can_be_had_as_json(url: str) -> None:
     assert [one["call_id"] for one in listed] == ["toolu_lost", "toolu_waits"]
     assert listed[0]["trace_id"] == f"{0xABCDEF:032x}"
     assert not {"arguments", "result"} & set(listed[0])
+
+
+def test_a_call_without_a_trace_shows_none(path: Path) -> None:
+    store = SqliteStore(str(path))
+    untraced = dataclasses.replace(entry("toolu_lost", at=time.time() - 400), trace=TraceRef(0, 0))
+    store.add(untraced)
+    store.close(time.time())
+    url = f"sqlite:///{path}"
+    assert run("pending", "--ledger", url).stdout.splitlines()[1].endswith(" -")
+    [listed] = json.loads(run("pending", "--ledger", url, "--json").stdout)
+    assert (listed["trace_id"], listed["span_id"]) == (None, None)
+    assert " trace_id=- key=" in run("sweep", "--ledger", url, "--once").stdout
+
+
+def test_no_line_of_the_list_ends_in_blanks(url: str) -> None:
+    lines = run("pending", "--ledger", url).stdout.splitlines()
+    assert lines == [line.rstrip() for line in lines]
 
 
 @pytest.mark.slow
