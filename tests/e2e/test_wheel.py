@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
+import tarfile
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -25,12 +27,22 @@ print("done")
 """
 
 
+LINK = re.compile(r"\]\((?!https?://)([^)#]+)")
+"""A link to a file beside the README."""
+
+
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def uv() -> str:
+    """The program that builds the distributions."""
+    found = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
+    if found is None:
+        pytest.skip("uv builds the distributions, and is not here")
+    return found
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory, uv: str) -> Path:
     """A fresh environment with the wheel, its commands and one SDK."""
-    uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
-    if uv is None:
-        pytest.skip("uv builds the wheel, and is not here")
     folder = tmp_path_factory.mktemp("wheel")
     subprocess.run([uv, "build", "--quiet", "--wheel", "--out-dir", folder, ROOT], check=True, timeout=300)
     subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, folder / "venv"], check=True, timeout=120)
@@ -78,3 +90,18 @@ def test_opentelemetry_instrument_finds_the_package_by_itself(
     exporters = {"OTEL_TRACES_EXPORTER": "console", "OTEL_METRICS_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none"}
     printed = started(environment, tmp_path, model_server, "opentelemetry-instrument", "python", "app.py", **exporters)
     assert printed.count('"name": "announce_tool search"') == 2
+
+
+def test_the_source_distribution_holds_every_file_that_the_readme_names(uv: str, tmp_path: Path) -> None:
+    subprocess.run([uv, "build", "--quiet", "--sdist", "--out-dir", tmp_path, ROOT], check=True, timeout=300)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        held = [PurePosixPath(*PurePosixPath(name).parts[1:]) for name in tar.getnames()]
+        described = tar.extractfile(f"{archive.name.removesuffix('.tar.gz')}/PKG-INFO")
+        assert described is not None
+        shown_in_the_index = described.read().decode()
+    named = {PurePosixPath(link) for link in LINK.findall((ROOT / "README.md").read_text())}
+    assert PurePosixPath("docs/coverage.md") in named
+    assert {one for one in named if not any(file.is_relative_to(one) for file in held)} == set()
+    assert "`docs/coverage.md`" in shown_in_the_index
+    assert LINK.findall(shown_in_the_index) == [], "they lead nowhere there"

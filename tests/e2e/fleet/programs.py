@@ -161,7 +161,7 @@ class ClickHouse:
     def started(cls, log: Path) -> Iterator[ClickHouse]:
         """Start an empty one in a process of its own."""
         if importlib.util.find_spec("chdb") is None:
-            pytest.skip("chdb is not installed (dependency group dashboards), and with it ClickHouse's engine")
+            pytest.skip("chdb, ClickHouse's engine, is not installed: make e2e-tools")
         port = free_ports(1)[0]
         server = cls(f"http://127.0.0.1:{port}")
         command = [sys.executable, Path(__file__).with_name("clickhouse_server.py"), str(port)]
