@@ -90,7 +90,8 @@ collector-build: ## Build the OpenTelemetry Collector of tools/collector into th
 	@$(PYTHON) -m tools.collectorbuild
 
 clean: ## Remove environments, caches and results in this folder (what Go built stays in the user's cache)
-	rm -rf $(VENV) .nox .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.* htmlcov dist
+	rm -rf $(VENV) .nox .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.* htmlcov dist \
+		build *.egg-info otel-toolcalls*.jsonl tools/grammars/node_modules
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ---- environments: a stamp file stands for a finished step ---------------------------------------------------------
