@@ -49,7 +49,7 @@ class Settings:
     redact: Redact | None = None
     """What captured arguments and results pass through first; where it raises, nothing leaves."""
     ledger: str = field(default="memory", repr=False)
-    """Where completed calls wait: ``memory``, ``sqlite:///file``, ``redis://host/db``; ``none`` follows no call."""
+    """Where completed calls wait: ``memory``, ``sqlite:///file``, ``redis://host/0``; ``none`` follows no call."""
     ledger_capacity: int = 10_000
     """How many calls may wait in memory, where the oldest beyond that is reported and let go; with a shared ledger,
     how many may be held back while it is out of reach."""
@@ -118,7 +118,7 @@ def _ledger(value: object) -> str:
     text = str(value)
     if _LEDGERS.fullmatch(text):
         return text
-    raise ValueError("memory, none, sqlite:///FILE or redis://HOST:PORT/DB")
+    raise ValueError("memory, none, sqlite:///FILE or redis://HOST:PORT/0")
 
 
 def _patterns(value: object) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ ledger_option: Callable[[Command], Command] = click.option(
     metavar="URL",
     envvar="OTEL_TOOLCALLS_LEDGER",
     required=True,
-    help="sqlite:///FILE or redis://HOST:PORT/DB, as the apps have it [OTEL_TOOLCALLS_LEDGER].",
+    help="sqlite:///FILE or redis://HOST:PORT/0, as the apps have it [OTEL_TOOLCALLS_LEDGER].",
 )
 
 
@@ -42,9 +42,7 @@ def opened(url: str) -> tuple[SharedStore, Settings]:
     except SettingsError as error:
         raise click.UsageError(str(error)) from None
     if store is None:
-        raise click.UsageError(
-            f"{settings.ledger} is no ledger that processes share: sqlite:///FILE or redis://HOST/DB"
-        )
+        raise click.UsageError(f"{settings.ledger} is no ledger that processes share: sqlite:///FILE or redis://HOST/0")
     return store, settings
 
 

@@ -76,7 +76,7 @@ class RedisStore(TransactionalStore):
             self._lost_after = float(ours.get("lost_after", _LOST_AFTER))
             self._redis.ConnectionPool.from_url(self._url)
         except (ValueError, TypeError):
-            raise SettingsError(f"ledger: expected redis://HOST:PORT/DB; got {self._shown}") from None
+            raise SettingsError(f"ledger: expected redis://HOST:PORT/0; got {self._shown}") from None
         "host".encode("idna")  # looked up on the worker, it would be half loaded in a child that is forked just then
         self._base = f"{{otel-toolcalls:{name}}}"
         self._history = history

@@ -266,9 +266,9 @@ def test_a_wrong_setting_is_told_before_the_app_starts(apps: Apps) -> None:
     ("ledger", "words"),
     [
         ("mysql://me:hidden@host/db", "OTEL_TOOLCALLS_LEDGER: expected memory, none, sqlite:///FILE or redis://"),
-        ("redis://me:hidden@host:port/0", "expected redis://HOST:PORT/DB; got redis://***@host:port/0"),
-        ("redis://me:hidden@host/orders", "redis://HOST:PORT/DB; got redis://***@host/orders"),
-        ("redis://host/0?lost_after=soon", "expected redis://HOST:PORT/DB"),
+        ("redis://me:hidden@host:port/0", "expected redis://HOST:PORT/0; got redis://***@host:port/0"),
+        ("redis://me:hidden@host/orders", "redis://HOST:PORT/0; got redis://***@host/orders"),
+        ("redis://host/0?lost_after=soon", "expected redis://HOST:PORT/0"),
         ("sqlite:///", "OTEL_TOOLCALLS_LEDGER: expected memory, none, sqlite:///FILE"),
         ("sqlite:///.", "name a file in it"),
         ("sqlite:///absent/ledger.db", "/absent/ledger.db; try: mkdir -p /"),
