@@ -106,13 +106,16 @@ class ToolCallsInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # its base
         return ()
 
     def instrument(self, **kwargs: Any) -> None:
-        """Switch it on as OpenTelemetry's loaders do, which load no further instrumentation when one raises.
+        """The same as :func:`instrument`, also for OpenTelemetry's loaders.
 
-        So a wrong setting is one line in the log, and only this package stays off. :func:`instrument` raises it.
+        They load no further instrumentation when one raises: to them a wrong setting is one line in the log, and only
+        this package stays off.
         """
         try:
             super().instrument(**kwargs)
         except config.SettingsError as error:
+            if "skip_dep_check" not in kwargs:  # the loaders' own
+                raise
             _logger.error("otel-toolcalls: stays off: %s", error)  # noqa: TRY400  (the line says all)
 
     def _instrument(self, **kwargs: Any) -> None:
@@ -146,8 +149,7 @@ def instrument(
 
     Raises :class:`otel_toolcalls.config.SettingsError` for a setting that is unknown or malformed.
     """
-    BaseInstrumentor.instrument(
-        ToolCallsInstrumentor(),
+    ToolCallsInstrumentor().instrument(
         tracer_provider=tracer_provider,
         meter_provider=meter_provider,
         logger_provider=logger_provider,

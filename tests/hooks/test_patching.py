@@ -259,6 +259,11 @@ def test_a_wrong_setting_is_named_and_nothing_is_switched_on(settings: dict[str,
     assert not BaseInstrumentor.is_instrumented_by_opentelemetry.fget(otel_toolcalls.ToolCallsInstrumentor())
 
 
+def test_a_wrong_setting_given_to_the_instrumentor_itself_is_raised_too() -> None:
+    with pytest.raises(otel_toolcalls.SettingsError, match=r"turn_span: expected one of auto, always, never"):
+        otel_toolcalls.ToolCallsInstrumentor().instrument(turn_span="sometimes")
+
+
 def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_TOOLCALLS_TURN_SPAM", "auto")
     with pytest.raises(otel_toolcalls.SettingsError, match=r"OTEL_TOOLCALLS_TURN_SPAM: no such variable; did you mean"):
@@ -396,7 +401,9 @@ instrumentation/development:
 
 @pytest.mark.slow
 @needs_distro
-def test_a_wrong_setting_in_the_declarative_configuration_is_one_line(server: ModelServer, tmp_path: Path) -> None:
+def test_a_wrong_setting_in_the_declarative_configuration_is_named_by_its_loader_which_goes_on(
+    server: ModelServer, tmp_path: Path
+) -> None:
     pytest.importorskip("opentelemetry.configuration")
     file = tmp_path / "otel.yaml"
     file.write_text(
@@ -410,8 +417,5 @@ instrumentation/development: {python: {otel_toolcalls: {turn_span: sometimes}}}
         OTEL_CONFIG_FILE=str(file),
         OTEL_PYTHON_DISABLED_INSTRUMENTATIONS=",".join(sorted({*OTHERS, "otel_toolcalls"})),
     )
-    assert "Traceback" not in answer.stderr
-    assert [line for line in answer.stderr.splitlines() if "otel-toolcalls" in line] == [
-        "otel-toolcalls: stays off: turn_span: expected one of auto, always, never; got 'sometimes'"
-    ]
+    assert "turn_span: expected one of auto, always, never; got 'sometimes'" in answer.stderr
     assert answer.returncode == 0
