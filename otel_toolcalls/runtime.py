@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import time
 import weakref
 from collections.abc import Callable
 from types import FrameType
@@ -97,21 +98,23 @@ class Runtime:
         turn.end(error_type, late=late)
 
     def shutdown(self) -> None:
-        """The process ends: end each turn that is not over, and judge each call that waits."""
+        """The process ends: end each turn that is not over, and judge each call that waits. One deadline is for all."""
+        until = time.monotonic() + _LONGEST_SHUTDOWN
         for turn in list(self._live):
             self._forget(turn)
             guarded("shutdown", self._end, turn, ErrorType.PROCESS_EXIT, True)
-        self._worker.stop(_LONGEST_SHUTDOWN)
+        self._worker.stop(until)
         if self._ledger is not None:
-            guarded("shutdown", self._ledger.close)
+            guarded("shutdown", self._ledger.close, until)
         self._worker.restart()
 
     def retire(self) -> None:
         """Nothing more is observed: streams that are open finish as they began, calls that wait are let go."""
+        until = time.monotonic() + _LONGEST_SHUTDOWN
         if self._ledger is not None:
-            guarded("retire", self._ledger.retire)
+            guarded("retire", self._ledger.retire, until)
         if not self._live:
-            self._worker.stop(_LONGEST_SHUTDOWN)
+            self._worker.stop(until)
 
     def forked(self) -> None:
         """This process is a copy: its parent owns the streams that were open, and the calls that waited."""
@@ -124,7 +127,7 @@ class Runtime:
 
 
 _LONGEST_SHUTDOWN = 5.0
-"""Seconds that the end of the process waits for the worker."""
+"""Seconds that the end of the process waits in all: for the worker, and for a store that is slow or out of reach."""
 _LOCKING = ("opentelemetry.sdk", "opentelemetry.exporter", "otel_toolcalls.", "logging", "grpc")
 
 

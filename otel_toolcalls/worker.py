@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 
 from otel_toolcalls.guard import guarded
@@ -55,13 +56,13 @@ class Worker:
             self._woken = True
             self._tasks.put(_nothing)
 
-    def stop(self, timeout: float) -> None:
-        """Do what waits, here where the thread does not within ``timeout`` seconds. Nothing is done after that."""
+    def stop(self, until: float) -> None:
+        """Do what waits, here where the thread has not by ``until`` (``time.monotonic()``). Nothing is done after that."""
         self._stopped = True
         thread, self._thread = self._thread, None
         if thread is not None and thread is not threading.current_thread():
             self._tasks.put(None)
-            thread.join(timeout)
+            thread.join(max(0.0, until - time.monotonic()))
         while True:
             try:
                 task = self._tasks.get_nowait()

@@ -43,11 +43,14 @@ class Account(Protocol):
     def tick(self) -> float | None:
         """On the worker: judge what is due; seconds until something is due again."""
 
-    def close(self) -> None:
-        """The process ends in order."""
+    def close(self, until: float) -> None:
+        """The process ends in order. Blocks, but not beyond ``until`` (``time.monotonic()``)."""
 
-    def release(self) -> Sequence[Entry]:
-        """Follow nothing more that this process announced; what still waited with nobody else to follow it."""
+    def release(self, until: float) -> Sequence[Entry]:
+        """Follow nothing more that this process announced; what still waited with nobody else to follow it.
+
+        Blocks as ``close`` does.
+        """
 
     def forked(self) -> None:
         """This process is a copy."""
@@ -102,11 +105,11 @@ class MemoryAccount:
         self._next = float("inf") if due is None else due
         return None if due is None else max(0.0, due - time.time())
 
-    def close(self) -> None:
+    def close(self, until: float) -> None:  # noqa: ARG002  # the protocol's
         for judged in self._store.close(time.time()):
             guarded("ledger.lost", self._lost, judged)
 
-    def release(self) -> Sequence[Entry]:
+    def release(self, until: float) -> Sequence[Entry]:  # noqa: ARG002  # the protocol's
         return [judged.entry for judged in self._store.close(time.time())]
 
     def _due(self, at: float) -> None:

@@ -185,14 +185,14 @@ class Ledger:
         """Judge what is due; seconds until something is due again."""
         return self._account.tick()
 
-    def close(self) -> None:
-        """The process ends in order."""
-        self._account.close()
+    def close(self, until: float) -> None:
+        """The process ends in order, and waits for a store until ``time.monotonic()`` reads that."""
+        self._account.close(until)
 
-    def retire(self) -> None:
+    def retire(self, until: float) -> None:
         """Nothing more is observed, so nothing can be judged any more: let go what waits."""
         self._retired = True
-        for entry in self._account.release():
+        for entry in self._account.release(until):
             self._reporter.dropped(entry)
 
     def forked(self) -> None:

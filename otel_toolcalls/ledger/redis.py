@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import math
 import os
 import re
 import socket
@@ -90,7 +91,10 @@ class RedisStore(TransactionalStore):
     def forked(self) -> None:
         self._lock = threading.RLock()
         self._contact = Contact(self._recovery)
+        self._until = math.inf
         self._client: Any = None
+        self._bound = math.inf
+        """Seconds that the client waits for the server at a time, where there is a limit to how often."""
         self._scripts: dict[str, Callable[..., Any]] = {}
         self._process = _process()
         self._number = 0
@@ -169,11 +173,26 @@ class RedisStore(TransactionalStore):
             with contextlib.suppress(StoreError):
                 while self._number and self._run(scripts.RELEASE, self._process, _READ_AT_ONCE):
                     continue
-            client = self._client
-            self.forked()
-            if client is not None:
-                client.close()
+            self._let_go()
         return ()
+
+    def hurry(self, until: float) -> None:
+        self._until = until
+
+    def abandon(self) -> None:
+        self._until = math.inf
+        lock = self._lock
+        if lock.acquire(blocking=False):  # else whoever waits for the server finds out by itself
+            try:
+                self._let_go()
+            finally:
+                lock.release()
+
+    def _let_go(self) -> None:
+        client = self._client
+        self.forked()
+        if client is not None:
+            client.close()
 
     # ---- the connection ---------------------------------------------------------------------------------------------
 
@@ -187,8 +206,7 @@ class RedisStore(TransactionalStore):
     def _reach(self) -> Iterator[Any]:
         with self._lock:
             try:
-                client = self._client = self._client or self._connected()
-                yield client
+                yield self._connected_in_time()
             except (self._redis.RedisError, self._redis.exceptions.RedisClusterException, OSError) as error:
                 if self._is_ours(error):
                     raise
@@ -198,27 +216,40 @@ class RedisStore(TransactionalStore):
                 raise StoreError(f"{self._shown}: {self._told(error)}") from None
             self._contact.made(0.0)
 
-    def _connected(self) -> Any:
+    def _connected_in_time(self) -> Any:
+        """The client, with sockets that wait no longer than there is time."""
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("no time is left")
+        if self._client is not None and left < self._bound:
+            self._client.close()
+            self._client, self._scripts = None, {}
+        if self._client is None:
+            hurried = left < math.inf
+            wait = min(_SOCKET_SECONDS, left)
+            self._client = self._connected(wait, tries=1 if hurried else 2)
+            self._bound = wait if hurried else math.inf
+        return self._client
+
+    def _connected(self, wait: float, tries: int) -> Any:
         """Whatever keeps us from connecting, it is not what was to be written."""
         try:
-            return self._connect()
+            return self._connect(wait, tries)
         except (self._redis.RedisError, self._redis.exceptions.RedisClusterException, OSError):
             raise
         except Exception as error:
             raise OSError(f"{type(error).__name__}: {error}") from None
 
-    def _connect(self) -> Any:
-        options = {
-            "decode_responses": True,
-            "socket_timeout": _SOCKET_SECONDS,
-            "socket_connect_timeout": _SOCKET_SECONDS,
-        }
-        # One more try, for a connection that broke while nothing was asked.
-        retry = self._redis.retry.Retry(self._redis.backoff.NoBackoff(), 1)
+    def _connect(self, wait: float, tries: int) -> Any:
+        options: dict[str, Any] = {"decode_responses": True, "socket_timeout": wait, "socket_connect_timeout": wait}
+        # The second is for a connection that broke while nothing was asked.
+        retry = self._redis.retry.Retry(self._redis.backoff.NoBackoff(), tries - 1)
         client = self._redis.Redis.from_url(self._url, retry=retry, **options)
         server = client.info()
         if server.get("cluster_enabled"):
             client.close()
+            if tries == 1:
+                options["retry"] = retry
             client = self._redis.cluster.RedisCluster.from_url(self._url, **options)
         self._contact.made(float(server.get("uptime_in_seconds", 0)))
         return client

@@ -58,7 +58,6 @@ JUDGED_AT_ONCE = 256
 _BATCH = 64
 _ASK_AGAIN_AFTER = 1.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
-_CLOSING_SECONDS = 5.0
 _LONGEST_ANSWER = 10.0
 
 
@@ -123,6 +122,12 @@ class SharedStore(Store, Protocol):
     def patience(self) -> float:
         """Seconds until it is fair to judge, after the store was out of reach. Until then ``judge`` takes nothing."""
 
+    def hurry(self, until: float) -> None:
+        """The end is near: no call waits beyond ``until`` (``time.monotonic()``), nor is one made after it."""
+
+    def abandon(self) -> None:
+        """Let go of what is held here, in place of ``close`` and without a word to the store: it is out of reach."""
+
     def forked(self) -> None:
         """This process is a copy: it shares nothing with its parent."""
 
@@ -183,8 +188,9 @@ class SharedAccount:
         self._ask_again: deque[_Queued] = deque()
         self._unacknowledged: set[str] = set()
         self._writing = threading.Lock()
-        self._in_doubt: list[_Queued] = []
-        """What was being written when the store went out of reach: it may have been done, so it goes again as it was."""
+        self._in_doubt: list[list[_Queued]] = []
+        """The batch that is being written; where the store went out of reach meanwhile it may have been done, so it goes
+        again as it was. Popping it is atomic: of the worker and the end of the process, one gets it."""
         self._prefix, self._numbers = os.urandom(8).hex(), itertools.count()
         self._look_at = 0.0
         self._try_at = 0.0
@@ -243,7 +249,7 @@ class SharedAccount:
             done(None)
 
     def _put(self, operation: Operation, then: Callable[[Result], None], limit: int) -> bool:
-        room = len(self._queue) < limit
+        room = len(self._queue) + sum(map(len, self._in_doubt)) < limit
         if room:
             self._queue.append(_Queued(operation, then, time.monotonic()))
         else:
@@ -268,8 +274,8 @@ class SharedAccount:
             if time.monotonic() >= self._try_at:
                 try:
                     self._repeat_questions()
-                    self._write()
-                    self._look()
+                    if self._write():
+                        self._look()
                     self._pause = _SHORTEST_PAUSE
                 except StoreError as error:
                     self._hold_back(error)
@@ -279,29 +285,42 @@ class SharedAccount:
             self._judge_alone()
             return self._rest()
 
-    def _write(self) -> None:
+    def _write(self) -> bool:
+        """Write what waits. False: the process ended meanwhile, and what was being written has been given up."""
         size = _BATCH
-        while self._queue:
-            batch = self._in_doubt or list(itertools.islice(self._queue, size))
-            self._in_doubt = batch
+        while batch := self._next_batch(size):
             try:
                 results = self._store.apply([queued.operation for queued in batch])
             except StoreError:
                 raise
             except Exception as error:
                 # One of them is such that no store can take it: find it, and leave it out.
-                self._in_doubt = []
+                if not self._taken_back():
+                    return False
                 size = 1
                 if len(batch) > 1:
+                    self._queue.extendleft(reversed(batch))
                     continue
-                self._queue.popleft()
                 mishap("ledger.write", error)
                 self._refused(batch[0])
                 continue
-            self._in_doubt = []
+            if not self._taken_back():
+                return False
             for queued, result in zip(batch, results, strict=True):
-                self._queue.popleft()
                 self._tell(queued, result)
+        return True
+
+    def _next_batch(self, size: int) -> list[_Queued]:
+        if not self._in_doubt and self._queue:
+            self._in_doubt.append([self._queue.popleft() for _ in range(min(size, len(self._queue)))])
+        return self._in_doubt[0] if self._in_doubt else []
+
+    def _taken_back(self) -> list[_Queued]:
+        """The batch that was being written, for this caller alone; none where another was faster."""
+        try:
+            return self._in_doubt.pop()
+        except IndexError:
+            return []
 
     def _refused(self, queued: _Queued) -> None:
         """It will not be written: what this process knows is all there is."""
@@ -356,7 +375,8 @@ class SharedAccount:
     def _answer_for_the_store(self) -> None:
         """The span of a run or a turn waits for what its claims met: not longer than is fair."""
         limit = time.monotonic() - _LONGEST_ANSWER
-        for queued in itertools.takewhile(lambda one: one.since < limit, list(self._queue)):
+        waiting = [*itertools.chain.from_iterable(self._in_doubt), *self._queue]
+        for queued in itertools.takewhile(lambda one: one.since < limit, waiting):
             if isinstance(queued.operation, Settle):
                 then, queued.then = queued.then, functools.partial(self._settled_late, queued.operation.claim)
                 guarded("ledger.met", then, None)
@@ -378,7 +398,7 @@ class SharedAccount:
     def _rest(self) -> float | None:
         now, clock = time.time(), time.monotonic()
         asked = [] if self._retired else [self._look_at - now]
-        if self._queue:
+        if self._queue or self._in_doubt:
             asked.append(0.0)
         if self._ask_again:
             asked.append(self._ask_again[0].since - clock)
@@ -399,41 +419,54 @@ class SharedAccount:
             mishap("ledger.store", error)
             return self._mirror.pending()
 
-    def close(self) -> None:
+    def close(self, until: float) -> None:
         """Another process may run or answer what waits: that stays in the store, and goes by its deadline."""
-        self._flush()
+        flushed = self._flush(until)
         for judged in self._mirror.close(time.time()):
             self._lose_alone(judged)
-        guarded("ledger.close", self._store.close, time.time())
+        self._leave(flushed)
 
-    def release(self) -> Sequence[Entry]:
-        self._flush()
+    def release(self, until: float) -> Sequence[Entry]:
+        flushed = self._flush(until)
         self._retired = True
-        guarded("ledger.close", self._store.close, time.time())
+        self._leave(flushed)
         left = [judged.entry for judged in self._mirror.close(time.time()) if judged.entry.key in self._alone]
         self._alone.clear()
         return left
 
-    def _flush(self) -> None:
-        """Write what can be written within some seconds. The rest is settled by what is known here."""
-        limit = time.monotonic() + _CLOSING_SECONDS
-        if not self._writing.acquire(timeout=_CLOSING_SECONDS):
-            return
+    def _leave(self, flushed: bool) -> None:
+        """A store that did not take what was said would only be waited for once more."""
+        if flushed:
+            guarded("ledger.close", self._store.close, time.time())
+        else:
+            guarded("ledger.close", self._store.abandon)
+
+    def _flush(self, until: float) -> bool:
+        """Write what can be written by ``until``. The rest is settled by what is known here.
+
+        The worker may be held up in the store then: what it is writing is taken from it.
+        """
+        held = self._writing.acquire(timeout=max(0.0, until - time.monotonic()))
         try:
-            while self._queue:
-                try:
-                    self._write()
-                except StoreError as error:
-                    self._hold_back(error)
-                    if self._try_at > limit or self._pause > 1.0:
-                        break
-                    time.sleep(max(0.0, self._try_at - time.monotonic()))
-            while self._queue:
-                self._give_up(self._queue.popleft())
-            while self._ask_again:
-                self._give_up(self._ask_again.popleft())
+            flushed = held and self._written(until)
+            for queued in (*self._taken_back(), *_drained(self._queue), *_drained(self._ask_again)):
+                self._give_up(queued)
+            return flushed
         finally:
-            self._writing.release()
+            if held:
+                self._writing.release()
+
+    def _written(self, until: float) -> bool:
+        self._store.hurry(until)
+        while self._queue or self._in_doubt:
+            try:
+                self._write()
+            except StoreError as error:
+                self._hold_back(error)
+                if self._try_at > until or self._pause > 1.0:
+                    return False
+                time.sleep(max(0.0, self._try_at - time.monotonic()))
+        return True
 
     def _give_up(self, queued: _Queued) -> None:
         operation = queued.operation
@@ -449,6 +482,10 @@ def _meant(claim: Claim, local: Settlement | None) -> str | None:
         return None
     same_trace = claim.trace_id in (0, local.entry.trace.trace_id)
     return local.entry.key if same_trace or local.entry.call_id is not None else None
+
+
+def _drained(queue: deque[_Queued]) -> list[_Queued]:
+    return [queue.popleft() for _ in range(len(queue))]
 
 
 def _ignore(result: Result) -> None:

@@ -117,6 +117,7 @@ class SqliteStore(TransactionalStore):
     def _begin(self) -> None:
         self._lock = threading.RLock()
         self._contact = Contact(self._recovery)
+        self._until = math.inf
         self._process: str | None = None
         self._alive: int | None = None
 
@@ -181,9 +182,24 @@ class SqliteStore(TransactionalStore):
                     db.execute("UPDATE calls SET taken_by = '' WHERE taken_by = ?", (self._process,))
                     db.execute("DELETE FROM processes WHERE process = ?", (self._process,))
                     self._lock_file(self._process).unlink(missing_ok=True)
-            self._close_lock_file()
-            self._disconnect()
+            self._let_go()
         return ()
+
+    def hurry(self, until: float) -> None:
+        self._until = until
+
+    def abandon(self) -> None:
+        self._until = math.inf
+        if self._lock.acquire(blocking=False):  # else whoever waits for the file finds out by itself
+            try:
+                self._let_go()
+            finally:
+                self._lock.release()
+
+    def _let_go(self) -> None:
+        self._until = math.inf
+        self._close_lock_file()
+        self._disconnect()
 
     def forked(self) -> None:
         # What was open is the parent's: its connection is never closed here; that of the lock's file lets go of nothing.
@@ -362,8 +378,13 @@ class SqliteStore(TransactionalStore):
     def _reading(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
             try:
+                left = self._until - time.monotonic()
+                if left <= 0:
+                    raise sqlite3.OperationalError("no time is left")
                 if self._connection is None:
-                    self._connection = self._connect()
+                    self._connection = self._connect(min(_BUSY_SECONDS, left))
+                if left < _BUSY_SECONDS:
+                    self._connection.execute(f"PRAGMA busy_timeout = {int(left * 1000)}")
                 yield self._connection
             except (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.ProgrammingError):
                 raise  # it is what was to be written
@@ -385,9 +406,9 @@ class SqliteStore(TransactionalStore):
                     db.execute("ROLLBACK")
                 raise
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self, wait: float) -> sqlite3.Connection:
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        db = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        db = sqlite3.connect(self.path, timeout=wait, isolation_level=None, check_same_thread=False)
         try:
             db.row_factory = sqlite3.Row
             db.execute("PRAGMA journal_mode = WAL")

@@ -80,7 +80,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(who=WHO)
     def restart(self, who: int) -> None:
-        self.accounts[who].close()
+        self.accounts[who].close(time.monotonic() + 5)
         self.accounts[who].forked()
 
     @invariant()
@@ -89,7 +89,7 @@ class Machine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for account in self.accounts:
-            account.close()
+            account.close(time.monotonic() + 5)
         sweeper = self.open_store()
         try:
             while judged := sweeper.judge(time.time() + 10_000):

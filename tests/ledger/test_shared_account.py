@@ -208,7 +208,7 @@ def test_an_orderly_end_writes_what_was_said_and_leaves_what_waits(open_shared: 
     process.account.add(entry("b", at=now()))
     process.claim("b")
     process.claim("unknown")
-    process.account.close()
+    process.account.close(time.monotonic() + 5)
     assert [one and one.first for one in process.met] == [True, None]
     assert not process.lost
     assert [(one.call_id, one.process) for one in other.pending()] == [("a", "")]
@@ -217,7 +217,7 @@ def test_an_orderly_end_writes_what_was_said_and_leaves_what_waits(open_shared: 
 def test_a_retired_account_leaves_what_waits_and_judges_no_more(open_shared: Open) -> None:
     process, other = Process(open_shared()), open_shared()
     process.account.add(entry("a", at=now(), deadline=-1))
-    assert not process.account.release()
+    assert not process.account.release(time.monotonic() + 5)
     assert process.account.tick() is None
     assert not process.lost
     assert [one.call_id for one in other.pending()] == ["a"]
@@ -278,7 +278,7 @@ class TestAStoreOutOfReach:
             process.account.tick()
             assert [one and one.first for one in process.met] == [True]
             assert len(process.account.pending()) == 199
-            process.account.close()
+            process.account.close(time.monotonic() + 5)
         finally:
             server.stop()
 
@@ -297,7 +297,7 @@ class TestAStoreOutOfReach:
 
         eventually(answered, what="the claims have an answer")
         assert [one and one.first for one in process.met] == [False, None], "that is the store's to say"
-        process.account.close()
+        process.account.close(time.monotonic() + 5)
         assert len(process.met) == 2, "told once"
 
     def test_says_later_what_it_settled_when_its_answer_was_not_waited_for(
@@ -316,7 +316,7 @@ class TestAStoreOutOfReach:
             process.account._try_at = 0.0
             process.account.tick()
             assert [(one.key, by) for one, by in process.settled] == [(announced.key, SettledBy.DISPATCH)]
-            process.account.close()
+            process.account.close(time.monotonic() + 5)
         finally:
             server.stop()
 
@@ -345,7 +345,7 @@ class TestAStoreOutOfReach:
         process.claim("runs")
         process.claim("unknown")
         started = time.monotonic()
-        process.account.close()
+        process.account.close(time.monotonic() + 5)
         assert time.monotonic() - started < 10
         assert [one and one.first for one in process.met] == [True, None]
         assert process.reasons == {"waits": LostReason.SHUTDOWN}
@@ -362,4 +362,4 @@ def test_a_full_disk_or_a_folder_that_is_gone_makes_nobody_wait(tmp_path: Path, 
     process.account._try_at = 0.0
     process.account.tick()
     assert [one and one.first for one in process.met] == [True]
-    process.account.close()
+    process.account.close(time.monotonic() + 5)
