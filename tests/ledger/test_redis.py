@@ -14,7 +14,7 @@ from otel_toolcalls.config import SettingsError, resolve
 from otel_toolcalls.conventions import LostReason
 from otel_toolcalls.ledger.redis import RedisStore
 from otel_toolcalls.ledger.shared import Add, Settle, StoreError
-from tests.e2e.backends import eventually
+from tests.e2e.backends import eventually, free_ports
 from tests.ledger.making import NOW, claim, entry
 from tests.ledger.redis_server import RedisServer
 
@@ -59,7 +59,8 @@ def test_the_scripts_run_on_a_server_in_cluster_mode(tmp_path: Path) -> None:
         with server.client() as client:
             return bool(client.cluster("INFO")["cluster_state"] == "ok")
 
-    server = RedisServer(tmp_path, "--cluster-enabled", "yes")
+    [bus] = free_ports(1)  # by itself it would be the server's own and 10,000, which may be more than there are
+    server = RedisServer(tmp_path, "--cluster-enabled", "yes", "--cluster-port", str(bus))
     server.start()
     try:
         with server.client() as client:
