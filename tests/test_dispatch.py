@@ -446,22 +446,22 @@ def test_a_dispatch_in_the_moment_in_which_its_call_enters_the_account_settles_i
 def test_a_dispatch_that_finds_its_call_open_and_settles_it_only_after_its_end(
     account: Account, claude: Claude, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stream, early = claude.stream(ORDER), Ledger._early
+    stream, claim_early = claude.stream(ORDER), Ledger._claim_early
 
-    def overtaken(self: Ledger, claim: Claim) -> Call | None:
-        found = early(self, claim)
-        for _ in stream:
-            pass
-        return found
+    def overtaken(self: Ledger, call: Call, claim: Claim, then: Callable[[Any], None]) -> None:
+        in_a_thread(lambda: [None for _ in stream])  # the call was found open; now it is complete, and in its account
+        assert [entry.call_id for entry in otel_toolcalls.pending()] == [ORDER.id]
+        claim_early(self, call, claim, then)
 
     for event in stream:
         if event.type == "content_block_start" and event.index == 1:
             break
-    monkeypatch.setattr(Ledger, "_early", overtaken)
+    monkeypatch.setattr(Ledger, "_claim_early", overtaken)
     with otel_toolcalls.dispatch(ORDER.id):
         pass
     assert matches(account) == ["matched"]
     assert account.total(c.SETTLED_CALLS, by="dispatch") == 1
+    assert otel_toolcalls.pending() == []
 
 
 # ---- threads, tasks, contexts ----------------------------------------------------------------------------------------
