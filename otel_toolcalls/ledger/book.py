@@ -97,14 +97,15 @@ class Ledger:
     # ---- facts of requests ------------------------------------------------------------------------------------------
 
     def request(self, request: Request) -> None:
-        """Results that it carries answer calls; a turn that it carries on without any leaves its calls behind."""
+        """Results that it carries answer calls; a turn that it carries on without any leaves its calls behind, whatever
+        it tells of those before."""
         trace_id = request.trace_id
         answered: set[str] = set()
         self._reporter.answers_expected(request, len(request.results))
         for result in request.results:
             claim = Claim(SettledBy.ANSWER, time.time(), result.call_id, result.name, trace_id)
             self.claim(claim, partial(self._answered, request, result.earlier, answered))
-        if not request.results:
+        if all(result.earlier for result in request.results):
             self._left_behind(request)
 
     def _answered(self, request: Request, earlier: bool, turns: set[str], settlement: Settlement | None) -> None:
@@ -121,7 +122,8 @@ class Ledger:
 
     def _left_behind(self, request: Request) -> None:
         reason, due_at = LostReason.TURN_ANSWERED_WITHOUT, time.time() + self._settings.sibling_grace
-        for call_id in request.carried:
+        told = {result.call_id for result in request.results}
+        for call_id in (one for one in request.carried if one not in told):
             self._account.leave(call_id, request.trace_id, reason, due_at)
         turn = self._responses.get(request.continues) if request.continues is not None else None
         if turn is not None:
