@@ -7,8 +7,6 @@ runs elsewhere. :class:`ExecutionAdopter` takes any ``execute_tool`` span with a
 from __future__ import annotations
 
 import contextvars
-import functools
-import inspect
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,11 +19,13 @@ from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, Span
 
 from otel_toolcalls import conventions as c
+from otel_toolcalls.decorating import decorated
 from otel_toolcalls.guard import guarded, mishap
 from otel_toolcalls.ledger import Claim, Entry, Settlement
 from otel_toolcalls.ledger.book import Ledger
 from otel_toolcalls.telemetry import Telemetry
 from otel_toolcalls.turn import qualified_name
+from otel_toolcalls.wire.reading import clean
 
 __all__ = ["Dispatch", "Execution", "ExecutionAdopter", "acknowledge", "activate", "dispatch"]
 
@@ -37,6 +37,8 @@ _ID_PARAMETERS = ("call_id", "tool_call_id", "tool_use_id")
 _active: list[tuple[Ledger, Telemetry]] = []
 _entered: contextvars.ContextVar[object] = contextvars.ContextVar("otel_toolcalls_entered")
 """Tells where a block is left: its token is good only in the context in which the block was entered."""
+_UNKNOWN = "unknown"
+"""Stands for what was to be a word and is no text."""
 _KEPT = 4096
 _adopted: dict[int, None] = {}
 """Spans of other libraries, by id, that were taken for a dispatch; bounded, as some end where nobody tells us."""
@@ -59,7 +61,7 @@ class Execution:
 
     def fail(self, error_type: str) -> None:
         """The tool failed without an exception, for ``error_type`` (a short word, of few different ones)."""
-        self._run.error_type = error_type
+        self._run.error_type = clean(error_type) or _UNKNOWN
 
 
 class _Run:
@@ -156,8 +158,8 @@ class Dispatch:
     """What :func:`dispatch` returns: a context manager, sync and async, and a decorator."""
 
     def __init__(self, call_id: str | None, name: str | None, tool_type: str, parameter: str | None) -> None:
-        self._call_id = call_id or None
-        self._name = name
+        self._call_id = clean(call_id)
+        self._name = clean(name)
         self._tool_type = tool_type
         self._parameter = parameter
         self._under_way: list[_Entered] = []
@@ -193,41 +195,45 @@ class Dispatch:
     ) -> None:
         self.__exit__(kind, error, traceback)
 
+    def steps(self) -> _Steps:
+        """In place of entering it: the same for a body that yields."""
+        return _Steps(_Run(self._call_id, self._name, self._tool_type))
+
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        signature = inspect.signature(function)
-        candidates = (self._parameter,) if self._parameter is not None else _ID_PARAMETERS
-        parameter = next((name for name in candidates if name in signature.parameters), None)
-        if parameter is None:
-            raise TypeError(
-                f"dispatch: {function.__qualname__} receives no call id: expected a parameter "
-                f"{' or '.join(str(name) for name in candidates)}; name yours with @dispatch(parameter=...)"
-            )
-        name = self._name or function.__name__
+        parameters = (self._parameter,) if self._parameter is not None else _ID_PARAMETERS
+        return decorated(function, parameters, self._of)  # type: ignore[no-any-return]
 
-        def run_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Dispatch:
-            bound = guarded("dispatch.bind", lambda: signature.bind_partial(*args, **kwargs))
-            call_id = bound.arguments.get(parameter) if bound is not None else None
-            return Dispatch(call_id if isinstance(call_id, str) else None, name, self._tool_type, None)
+    def _of(self, call_id: Any, function: str) -> Dispatch:
+        return Dispatch(call_id, self._name or function, self._tool_type, None)
 
-        if inspect.iscoroutinefunction(function):
 
-            @functools.wraps(function)
-            async def run_async(*args: Any, **kwargs: Any) -> Any:
-                with run_of(args, kwargs) as execution:
-                    value = await function(*args, **kwargs)
-                    execution.result(value)
-                    return value
+class _Steps:
+    """A run whose body yields: its context is attached while it takes a step, and never in between."""
 
-            return run_async  # type: ignore[return-value]
+    def __init__(self, run: _Run) -> None:
+        self._run = run
+        self._begun = False
+        self._context: Context | None = None
+        """As the body left it at its last step."""
+        self._token: contextvars.Token[Context] | None = None
 
-        @functools.wraps(function)
-        def run(*args: P.args, **kwargs: P.kwargs) -> R:
-            with run_of(args, kwargs) as execution:
-                value = function(*args, **kwargs)
-                execution.result(value)
-                return value
+    def __enter__(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._context = guarded("dispatch", self._run.begin)
+        if self._context is not None:
+            self._token = otel_context.attach(self._context)
 
-        return run
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        token, self._token = self._token, None
+        if token is not None:
+            self._context = otel_context.get_current()
+            otel_context.detach(token)
+
+    def over(self, error: BaseException | None) -> None:
+        guarded("dispatch", self._run.finish, error)
 
 
 @overload
@@ -245,12 +251,14 @@ def dispatch(
     and settles that call. Where ids are missing, the call is found by name and order. An exception marks the span and
     goes on its way.
 
-    As a decorator, ``@dispatch`` or ``@dispatch(name=..., parameter=...)``, of a function (also a coroutine function)
-    that receives the call id: in ``parameter``, else in ``call_id``, ``tool_call_id`` or ``tool_use_id``.
+    As a decorator, ``@dispatch`` or ``@dispatch(name=..., parameter=...)``, of a function that receives the call id: in
+    ``parameter``, else in ``call_id``, ``tool_call_id`` or ``tool_use_id``. It may be a coroutine function, a generator
+    function, sync or async (it runs from its first step to its last; its pieces are not recorded as its result), a
+    partial, a callable object, a class or static method. For anything else it raises TypeError.
 
     It works from any thread or task. While nothing is instrumented it does nothing.
     """
-    if callable(call_id):
+    if callable(call_id) or hasattr(type(call_id), "__get__"):  # a class method cannot be called itself
         return Dispatch(None, name, tool_type, parameter)(call_id)
     return Dispatch(call_id, name, tool_type, parameter)
 
@@ -258,13 +266,15 @@ def dispatch(
 def acknowledge(call_id: str | None, *, by: str, name: str | None = None) -> None:
     """An announced call runs elsewhere (a browser, another service): follow it no longer.
 
-    ``by`` says where, in few words; it is recorded. Without an id the call is found by ``name`` and order.
+    ``by`` says where, in few words; it is recorded (what is no text, as ``unknown``). Without an id the call is found by
+    ``name`` and order.
     """
     if _active:
-        guarded("acknowledge", _acknowledge, *_active[0], call_id or None, by, name)
+        guarded("acknowledge", _acknowledge, *_active[0], call_id, by, name)
 
 
 def _acknowledge(ledger: Ledger, telemetry: Telemetry, call_id: str | None, by: str, name: str | None) -> None:
+    call_id, by, name = clean(call_id), clean(by) or _UNKNOWN, clean(name)
     current, at_ns = otel_context.get_current(), time.time_ns()
     trace_id = trace.get_current_span(current).get_span_context().trace_id
 
@@ -320,9 +330,9 @@ def _adopt(ledger: Ledger, telemetry: Telemetry, span: Any, call_id: str, *, lin
     while len(_adopted) >= _KEPT:
         _adopted.pop(next(iter(_adopted)), None)
     _adopted[context.span_id] = None
-    name = span.attributes.get(c.TOOL_NAME)
+    name = clean(span.attributes.get(c.TOOL_NAME))
     at_ns = span.start_time or time.time_ns()
-    claim = Claim(c.SettledBy.SPAN, at_ns / 1e9, call_id, name if isinstance(name, str) else None, context.trace_id)
+    claim = Claim(c.SettledBy.SPAN, at_ns / 1e9, call_id, name, context.trace_id)
 
     def met(settlement: Settlement | None) -> None:
         _dispatched(telemetry, span if linkable else None, settlement, claim.at, None)
@@ -337,7 +347,7 @@ def _execution_of(span: Any) -> str | None:
     """The id of the call that a span executes, as far as its attributes say so by now."""
     attributes = getattr(span, "attributes", None) or {}
     call_id = attributes.get(c.TOOL_CALL_ID) if attributes.get(c.OPERATION_NAME) == c.OP_EXECUTE else None
-    return call_id if isinstance(call_id, str) and call_id else None
+    return clean(call_id)
 
 
 def _is_ours(span: Any) -> bool:

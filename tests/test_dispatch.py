@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
+import inspect
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -108,6 +110,88 @@ def decorated_method(call_id: str, body: Callable[[], str]) -> str:
     return Shop().tool(call_id)
 
 
+def decorated_class_method(call_id: str, body: Callable[[], str]) -> str:
+    class Shop:
+        @otel_toolcalls.dispatch
+        @classmethod
+        def get_order(cls, call_id: str) -> str:
+            assert cls is Shop
+            return body()
+
+    return Shop.get_order(call_id)
+
+
+def decorated_static_method(call_id: str, body: Callable[[], str]) -> str:
+    class Shop:
+        @otel_toolcalls.dispatch(name="get_order")
+        @staticmethod
+        def tool(call_id: str) -> str:
+            return body()
+
+    return Shop().tool(call_id)
+
+
+def get_order(number: str, body: Callable[[], str], call_id: str) -> str:
+    return body()
+
+
+def decorated_partial(call_id: str, body: Callable[[], str]) -> str:
+    tool = otel_toolcalls.dispatch(functools.partial(functools.partial(get_order, "4821"), body=body))
+    assert tool.__name__ == "get_order"
+    return tool(call_id=call_id)
+
+
+def decorated_partial_that_holds_the_id(call_id: str, body: Callable[[], str]) -> str:
+    return otel_toolcalls.dispatch(functools.partial(get_order, "4821", call_id=call_id))(body)
+
+
+def decorated_partial_of_a_coroutine_function(call_id: str, body: Callable[[], str]) -> str:
+    async def get_order(number: str, call_id: str) -> str:
+        await asyncio.sleep(0)
+        return body()
+
+    return asyncio.run(otel_toolcalls.dispatch(functools.partial(get_order, "4821"))(call_id))
+
+
+def decorated_callable_object(call_id: str, body: Callable[[], str]) -> str:
+    class Tool:
+        def __call__(self, call_id: str) -> str:
+            return body()
+
+    return otel_toolcalls.dispatch(name="get_order")(Tool())(call_id)
+
+
+def decorated_callable_object_that_is_awaited(call_id: str, body: Callable[[], str]) -> str:
+    class Tool:
+        async def __call__(self, call_id: str) -> str:
+            await asyncio.sleep(0)
+            return body()
+
+    return asyncio.run(otel_toolcalls.dispatch(name="get_order")(Tool())(call_id))
+
+
+def decorated_generator_function(call_id: str, body: Callable[[], str]) -> str:
+    @otel_toolcalls.dispatch
+    def get_order(call_id: str) -> Iterator[str]:
+        yield "a piece"
+        yield body()
+
+    return list(get_order(call_id))[-1]
+
+
+def decorated_async_generator_function(call_id: str, body: Callable[[], str]) -> str:
+    @otel_toolcalls.dispatch
+    async def get_order(call_id: str) -> AsyncIterator[str]:
+        yield "a piece"
+        await asyncio.sleep(0)
+        yield body()
+
+    async def run() -> str:
+        return [piece async for piece in get_order(call_id)][-1]
+
+    return asyncio.run(run())
+
+
 WAYS = [
     with_block,
     async_with_block,
@@ -115,6 +199,15 @@ WAYS = [
     decorated_with_names,
     decorated_coroutine_function,
     decorated_method,
+    decorated_class_method,
+    decorated_static_method,
+    decorated_partial,
+    decorated_partial_that_holds_the_id,
+    decorated_partial_of_a_coroutine_function,
+    decorated_callable_object,
+    decorated_callable_object_that_is_awaited,
+    decorated_generator_function,
+    decorated_async_generator_function,
 ]
 in_each_way = pytest.mark.parametrize("run", WAYS, ids=[way.__name__ for way in WAYS])
 
@@ -210,6 +303,188 @@ def test_a_decorated_function_is_called_wrongly_as_before(account: Account) -> N
         get_order()
     assert get_order.__name__ == "get_order"
     assert matches(account) == ["unmatched"]
+
+
+class Tool:
+    def __init__(self, call_id: str) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("what", "got"),
+    [
+        (Tool, "Tool"),
+        (property(lambda self: "4821"), "property"),
+        (functools.partialmethod(get_order, "4821"), "partialmethod"),
+    ],
+    ids=["a class", "a property", "a partial method"],
+)
+def test_what_is_no_function_is_refused_where_it_is_decorated(what: Any, got: str) -> None:
+    for decorate in (otel_toolcalls.dispatch, otel_toolcalls.dispatch(name="get_order")):
+        with pytest.raises(TypeError) as raised:
+            decorate(what)
+        assert str(raised.value) == f"dispatch: expected a function that receives the call id; got {got}"
+
+
+def test_a_decorated_function_stays_of_its_kind() -> None:
+    async def coroutine(call_id: str) -> str:
+        return ""
+
+    def generator(call_id: str) -> Iterator[str]:
+        yield ""
+
+    async def async_generator(call_id: str) -> AsyncIterator[str]:
+        yield ""
+
+    for function, is_such in (
+        (coroutine, inspect.iscoroutinefunction),
+        (generator, inspect.isgeneratorfunction),
+        (async_generator, inspect.isasyncgenfunction),
+    ):
+        wrapped = otel_toolcalls.dispatch(function)
+        assert is_such(wrapped)
+        assert wrapped.__name__ == function.__name__
+        assert inspect.signature(wrapped) == inspect.signature(function)
+
+
+# ---- generators ------------------------------------------------------------------------------------------------------
+
+
+def current_span_id() -> int:
+    return trace.get_current_span().get_span_context().span_id
+
+
+def test_a_generator_runs_from_its_first_step_to_its_last_and_is_current_in_none_between(
+    account: Account, claude: Claude
+) -> None:
+    claude.turn(ORDER)
+    tracer, inside = account.tracer_provider.get_tracer("app"), []
+
+    @otel_toolcalls.dispatch
+    def get_order(call_id: str) -> Iterator[str]:
+        inside.append(current_span_id())
+        with tracer.start_as_current_span("query") as query:
+            yield "a"
+            inside.append(current_span_id() == query.get_span_context().span_id)
+            yield "b"
+        inside.append(current_span_id())
+
+    before, running = otel_context.get_current(), get_order(ORDER.id)
+    assert [entry.call_id for entry in otel_toolcalls.pending()] == [ORDER.id], "it has not begun to run"
+    for expected in ("a", "b"):
+        assert next(running) == expected
+        assert otel_context.get_current() is before
+        assert account.of(c.OP_EXECUTE) == []
+    assert list(running) == []
+    span = only(account)
+    assert inside == [span.context.span_id, True, span.context.span_id]
+    assert otel_context.get_current() is before
+
+
+def test_what_is_sent_and_thrown_into_a_generator_arrives_and_what_it_returns_comes_out(
+    account: Account, claude: Claude
+) -> None:
+    claude.turn(ORDER)
+
+    @otel_toolcalls.dispatch
+    def get_order(call_id: str) -> Generator[str, str, str]:
+        try:
+            heard = yield "ask"
+        except LookupError as error:
+            heard = yield f"caught {error}"
+        return f"heard {heard}"
+
+    def caller() -> Generator[str, str, str]:
+        return (yield from get_order(ORDER.id))
+
+    running = caller()
+    assert next(running) == "ask"
+    assert running.throw(LookupError("nothing")) == "caught nothing"
+    with pytest.raises(StopIteration) as end:
+        running.send("4821")
+    assert end.value.value == "heard 4821"
+    assert c.ERROR_TYPE not in only(account).attributes
+
+
+async def test_what_is_sent_and_thrown_into_an_async_generator_arrives(account: Account, claude: Claude) -> None:
+    claude.turn(ORDER)
+
+    @otel_toolcalls.dispatch
+    async def get_order(call_id: str) -> Any:
+        try:
+            yield "ask"
+        except LookupError as error:
+            yield f"heard {(yield f'caught {error}')}"
+
+    running = get_order(ORDER.id)
+    assert await anext(running) == "ask"
+    assert await running.athrow(LookupError("nothing")) == "caught nothing"
+    assert await running.asend("4821") == "heard 4821"
+    assert [piece async for piece in running] == []
+    assert c.ERROR_TYPE not in only(account).attributes
+
+
+def test_a_generator_that_is_left_early_is_closed_and_has_not_failed(account: Account, claude: Claude) -> None:
+    claude.turn(ORDER)
+    inside = []
+
+    @otel_toolcalls.dispatch
+    def get_order(call_id: str) -> Iterator[str]:
+        try:
+            yield "a"
+        finally:
+            inside.append(current_span_id())
+
+    running = get_order(ORDER.id)
+    next(running)
+    running.close()
+    span = only(account)
+    assert inside == [span.context.span_id]
+    assert (span.status.status_code, span.attributes.get(c.ERROR_TYPE)) == (StatusCode.UNSET, None)
+
+
+async def test_an_async_generator_that_is_left_early_is_closed_and_has_not_failed(
+    account: Account, claude: Claude
+) -> None:
+    claude.turn(ORDER)
+    inside = []
+
+    @otel_toolcalls.dispatch
+    async def get_order(call_id: str) -> AsyncIterator[str]:
+        try:
+            yield "a"
+        finally:
+            await asyncio.sleep(0)
+            inside.append(current_span_id())
+
+    running = get_order(ORDER.id)
+    await anext(running)
+    await running.aclose()  # type: ignore[attr-defined]
+    span = only(account)
+    assert inside == [span.context.span_id]
+    assert (span.status.status_code, span.attributes.get(c.ERROR_TYPE)) == (StatusCode.UNSET, None)
+
+
+async def test_an_async_generator_may_be_read_by_one_task_after_another(
+    account: Account, claude: Claude, caplog: pytest.LogCaptureFixture
+) -> None:
+    claude.turn(ORDER)
+
+    @otel_toolcalls.dispatch
+    async def get_order(call_id: str) -> AsyncIterator[int]:
+        for _ in range(3):
+            await asyncio.sleep(0)
+            yield current_span_id()
+
+    running = get_order(ORDER.id)
+
+    async def step() -> int:
+        return await anext(running, 0)
+
+    with caplog.at_level(logging.DEBUG, "opentelemetry.context"):
+        seen = [await asyncio.create_task(step()) for _ in range(4)]
+    assert seen == [only(account).context.span_id] * 3 + [0]
+    assert caplog.records == []
 
 
 # ---- content ---------------------------------------------------------------------------------------------------------
@@ -462,6 +737,74 @@ def test_a_dispatch_that_finds_its_call_open_and_settles_it_only_after_its_end(
     assert matches(account) == ["matched"]
     assert account.total(c.SETTLED_CALLS, by="dispatch") == 1
     assert otel_toolcalls.pending() == []
+
+
+# ---- what an app may say that is no text -----------------------------------------------------------------------------
+
+HALF = "call_\ud83d"
+"""Half of a surrogate pair, as JSON can spell it."""
+
+
+def execute(account: Account) -> None:
+    tracer = account.tracer_provider.get_tracer("framework")
+    with tracer.start_as_current_span("running tool", attributes=execution_of(HALF)):
+        pass
+
+
+def run_by_id(account: Account) -> None:
+    with otel_toolcalls.dispatch(HALF, name=HALF) as execution:
+        execution.fail(HALF)
+
+
+def run_by_decoration(account: Account) -> None:
+    @otel_toolcalls.dispatch
+    def get_order(call_id: str) -> None:
+        assert call_id == HALF, "it gets what it was given"
+
+    get_order(HALF)
+
+
+def run_elsewhere(account: Account) -> None:
+    otel_toolcalls.acknowledge(HALF, by=HALF, name=HALF)
+
+
+@pytest.mark.parametrize("say", [run_by_id, run_by_decoration, run_elsewhere, execute])
+def test_half_a_surrogate_pair_in_an_id_meets_the_call_that_has_it_and_can_be_exported(
+    account: Account, claude: Claude, say: Callable[[Account], None]
+) -> None:
+    trace_encoder = pytest.importorskip("opentelemetry.exporter.otlp.proto.common.trace_encoder")
+    claude.turn(Announced(HALF, "get_order"))
+    assert [entry.call_id for entry in otel_toolcalls.pending()] == ["call_?"]
+    say(account)
+    assert otel_toolcalls.pending() == []
+    ours = [span for span in account.spans if span.name != "running tool"]
+    assert trace_encoder.encode_spans(ours).SerializeToString()
+
+
+class Stubborn:
+    """Nothing can be asked of it."""
+
+    def __bool__(self) -> bool:
+        raise AssertionError("nobody asked")
+
+    __str__ = __repr__ = __len__ = __eq__ = __hash__ = __bool__  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("what", [None, 7, b"call_order", "", Stubborn()], ids=lambda what: type(what).__name__)
+def test_what_is_no_text_raises_nothing_and_says_nothing(account: Account, claude: Claude, what: Any) -> None:
+    claude.turn(ORDER)
+    otel_toolcalls.acknowledge(ORDER.id, by=what)
+    otel_toolcalls.acknowledge(what, by=what, name=what)
+    with otel_toolcalls.dispatch(what, name=what) as execution:
+        execution.fail(what)
+    told, stray = account.of(c.OP_ACKNOWLEDGE)
+    assert [span.attributes[c.ACKNOWLEDGED_BY] for span in (told, stray)] == ["unknown"] * 2
+    assert told.attributes[c.CALL_KEY] == announced(account, ORDER.id).attributes[c.CALL_KEY]
+    assert c.CALL_KEY not in stray.attributes
+    assert (only(account).attributes[c.DISPATCH_MATCH], only(account).attributes[c.ERROR_TYPE]) == (
+        "unmatched",
+        "unknown",
+    )
 
 
 # ---- threads, tasks, contexts ----------------------------------------------------------------------------------------

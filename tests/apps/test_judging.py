@@ -276,6 +276,8 @@ def test_uninstrument_lets_go_what_waits(model_server: ModelServer) -> None:
     otel_toolcalls.shutdown()
     account.check()
     assert account.lost == []
+    (told,) = account.of(c.OP_ACKNOWLEDGE)
+    assert (told.attributes[c.ACKNOWLEDGED_BY], told.attributes[c.TOOL_CALL_ID]) == ("turn_abandoned", ORDER.id)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
