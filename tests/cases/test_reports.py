@@ -446,14 +446,14 @@ def test_r054_sdk_imported_and_client_made_before_instrument_are_watched(sdks: S
 def test_r039_accumulator_that_raises_costs_the_app_nothing(
     sdks: Sdks, observed: Observed, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    original, count = OpenAIChat._entry, itertools.count(1)
+    original, count = OpenAIChat._entries, itertools.count(1)
 
-    def entry(self: Any, *args: Any) -> None:
+    def entries(self: Any, *args: Any) -> None:
         if next(count) == 2:
             raise ZeroDivisionError("ours")
         original(self, *args)
 
-    monkeypatch.setattr(OpenAIChat, "_entry", entry)
+    monkeypatch.setattr(OpenAIChat, "_entries", entries)
     monkeypatch.setattr(guard, "_logged", set())
     fragments = [chunk(fragment(0, text)) for text in ("1", "2", "3}")]
     with observed.instrumented(), caplog.at_level(logging.WARNING, "otel_toolcalls"):
