@@ -68,14 +68,15 @@ _OPENAI_ROUTES: Final = (
 
 _PROVIDERS: Final[Mapping[str, str]] = {
     "AnthropicBedrock": "aws.bedrock",
-    "AnthropicAWS": "aws.bedrock",
     "AnthropicVertex": "gcp.vertex_ai",
-    "AnthropicGoogleCloud": "gcp.vertex_ai",
     "AnthropicFoundry": "azure.ai.inference",
     "AzureOpenAI": "azure.ai.openai",
     "BedrockOpenAI": "aws.bedrock",
 }
-"""Client classes (by prefix, without ``Async``) whose provider is not the SDK's own."""
+"""Client classes (by prefix, without ``Async``) whose provider is not the SDK's own.
+
+Anthropic runs its API on AWS and Google Cloud itself too (``AnthropicAWS``, ``AnthropicGoogleCloud``): that stays its own.
+"""
 
 _HOSTS: Final = (
     ("openai.azure.com", "azure.ai.openai"),
@@ -246,10 +247,11 @@ def _protocol(sdk: str, method: str, path: str) -> tuple[_Protocol, str | None] 
 
 
 def _provider(sdk: str, client: Any) -> str:
-    name = type(client).__name__.removeprefix("Async")
-    for prefix, provider in _PROVIDERS.items():
-        if name.startswith(prefix):
-            return provider
+    for kind in type(client).__mro__:  # an app's own client may be a subclass
+        name = kind.__name__.removeprefix("Async")
+        for prefix, provider in _PROVIDERS.items():
+            if name.startswith(prefix):
+                return provider
     if sdk == "openai":
         host = str(getattr(getattr(client, "base_url", None), "host", ""))
         for suffix, provider in _HOSTS:
