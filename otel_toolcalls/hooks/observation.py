@@ -6,13 +6,14 @@ a connection with several lanes, uses an :class:`Observation` directly.
 
 from __future__ import annotations
 
+import contextvars
 import gc
 import sys
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator
 from time import monotonic_ns
-from typing import Any
+from typing import Any, ClassVar
 
 from otel_toolcalls.accumulator import ProtocolError
 from otel_toolcalls.conventions import Anomaly, ErrorType
@@ -113,8 +114,6 @@ class Observation:
         end = self._runtime.end_elsewhere if elsewhere else self._runtime.end
         end(self.turn, error_type, late=late)
         self._over = True
-        if not elsewhere:
-            self._task.leave()
         if self._at_end is not None:
             guarded("at_end", self._at_end)
 
@@ -230,11 +229,11 @@ class _Task:
     so it tells its fate when it is done. Nothing here keeps it alive.
     """
 
-    __slots__ = ("_before", "_cancelled", "_reference")
+    __slots__ = ("_before", "_fate", "_reference")
 
     def __init__(self) -> None:
         self._before = 0
-        self._cancelled = False
+        self._fate: _Fate | None = None
         self._reference: Callable[[], Any] = _nobody
         asyncio = sys.modules.get("asyncio")
         try:
@@ -244,20 +243,40 @@ class _Task:
         if task is not None:
             self._reference = weakref.ref(task)
             self._before = _cancellations(task)
-            task.add_done_callback(self._done)
-
-    def _done(self, task: Any) -> None:
-        self._cancelled = task.cancelled()
+            self._fate = _Fate.of(task)
 
     def was_cancelled(self) -> bool:
+        if self._fate is not None and self._fate.cancelled:
+            return True
         task = self._reference()
-        return self._cancelled or (task is not None and _cancellations(task) > self._before)
+        return task is not None and _cancellations(task) > self._before
 
-    def leave(self) -> None:
-        """The stream is over, in the flow of its task."""
-        task = self._reference()
-        if task is not None:
-            task.remove_done_callback(self._done)
+
+class _Fate:
+    """How one task ended, for all streams that it read.
+
+    One per task, however many streams it reads: no stream need take anything off its task, which would be safe only
+    in the flow of that task.
+    """
+
+    __slots__ = ("cancelled",)
+
+    _by_task: ClassVar[weakref.WeakKeyDictionary[Any, _Fate]] = weakref.WeakKeyDictionary()
+
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    @classmethod
+    def of(cls, task: Any) -> _Fate:
+        """That of the task that runs here."""
+        fate = cls._by_task.get(task)
+        if fate is None:
+            fate = cls._by_task[task] = cls()
+            task.add_done_callback(fate._done, context=contextvars.Context())  # and keep nothing of this one's alive
+        return fate
+
+    def _done(self, task: Any) -> None:
+        self.cancelled = task.cancelled()
 
 
 def _cancellations(task: Any) -> int:

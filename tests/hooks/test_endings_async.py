@@ -321,6 +321,27 @@ async def test_a_stream_lost_in_a_cycle_ends_when_it_is_collected(
 
 
 @every_api
+async def test_streams_lost_by_one_task_leave_no_more_on_it_than_one(
+    api: Api, client: Any, server: ModelServer, on: Observed
+) -> None:
+    task: Any = asyncio.current_task()
+
+    async def lose(streams: int) -> int:
+        """How many callbacks the task has then."""
+        for _ in range(streams):
+            server.stream(api.events)
+            holder = Holder(await api.create(client))
+            await anext(holder.stream)
+            del holder
+            gc.collect()
+            await settle()
+        return len(task._callbacks or ())
+
+    assert await lose(1) == await lose(4)
+    on.wait_for(lambda: len(on.turns) == 5)
+
+
+@every_api
 async def test_a_stream_that_nobody_iterates_makes_no_span(
     api: Api, client: Any, server: ModelServer, on: Observed
 ) -> None:
