@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextvars
 import copy
+import json
 import re
 import weakref
 from collections.abc import Callable, Mapping
@@ -107,6 +108,10 @@ class _Known:
         self.done = False
         """Its response is being observed: a second parse of the same reply is not a second reply."""
 
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        # Who copies or pickles the extensions of a request gets None for this: it belongs to the one request.
+        return type(None), ()
+
     def __del__(self) -> None:
         guarded("unread", self._unread)
 
@@ -180,10 +185,13 @@ def _begin_attempt(runtime: Runtime, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def _failed(runtime: Runtime, attempt: _Attempt | None, error: BaseException) -> None:
-    known = attempt.known if attempt is not None else None
-    if known is not None and not known.done:
+    if attempt is None or attempt.known is None:
+        return
+    known, attempt.known = attempt.known, None  # the error's traceback keeps the attempt
+    if not known.done:
         known.done = True
         observe_failure(runtime, known.request, error)
+    guarded("forget", _forget, error)
 
 
 def _wrap_build_request(provider: str) -> Callable[[Runtime], Wrapper]:
@@ -212,9 +220,8 @@ def _note_request(runtime: Runtime, provider: str, client: Any, options: Any, se
     if attempt is not None and attempt.known is not None:
         known = attempt.known  # a retry: the same request, and the same results in it
     else:
-        body = [
-            part for part in (field(options, "json_data"), field(options, "extra_json")) if isinstance(part, Mapping)
-        ]
+        given = (field(options, "json_data"), field(options, "extra_json"), _raw_body(field(options, "content")))
+        body = [part for part in given if isinstance(part, Mapping)]
         read = protocol.read({name: value for part in body for name, value in part.items()})
         known = _Known(
             protocol,
@@ -235,6 +242,20 @@ def _note_request(runtime: Runtime, provider: str, client: Any, options: Any, se
         if attempt is not None:
             attempt.known = known
     sent.extensions[_EXTENSION] = known
+
+
+_LONGEST_RAW_BODY: Final = 1024 * 1024
+"""In bytes, which take some 5 ms to read; the app waits for it."""
+
+
+def _raw_body(content: Any) -> Any:
+    """A body that the app gave as bytes; None for what is no JSON, too long, or read only once."""
+    if not isinstance(content, (bytes, bytearray, str)) or len(content) > _LONGEST_RAW_BODY:
+        return None
+    try:
+        return json.loads(content)
+    except ValueError:
+        return None
 
 
 def _protocol(sdk: str, method: str, path: str) -> tuple[_Protocol, str | None] | None:
@@ -386,9 +407,12 @@ def _closed(observation: Observation) -> None:
         observation.closed()
 
 
-def _forget(response: Any) -> None:
-    """Take off what we put on the request of a response that has been observed."""
-    response.request.extensions.pop(_EXTENSION, None)
+def _forget(owner: Any) -> None:
+    """Take off what we put on the request of a response, or of an error, that has been observed."""
+    try:
+        owner.request.extensions.pop(_EXTENSION, None)
+    except (AttributeError, RuntimeError):  # it knows of no request
+        return
 
 
 # ---- whole replies --------------------------------------------------------------------------------------------------

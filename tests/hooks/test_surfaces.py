@@ -7,6 +7,7 @@ import importlib
 import inspect
 import json
 import pickle
+import socket
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -33,6 +34,13 @@ def announced_once(on: Observed, fragments: list[int]) -> None:
 def read(stream: Any) -> None:
     for _ in stream:
         pass
+
+
+def free_port() -> int:
+    """A port at which nobody listens."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 async def read_async(stream: Any) -> None:
@@ -349,6 +357,48 @@ def test_a_background_response_that_is_polled_announces_its_calls_once(server: M
     assert {call.parent.span_id for call in on.calls} == {on.turns[0].context.span_id}
 
 
+# ---- requests by hand -----------------------------------------------------------------------------------------------
+
+
+def takes_bytes(client: Any) -> bool:
+    return "content" in inspect.signature(client.post).parameters
+
+
+@every_api
+def test_a_body_that_the_app_wrote_itself_is_read(api: Api, server: ModelServer, on: Observed) -> None:
+    server.whole(WHOLE[api.name])
+    path = {"anthropic": "/v1/messages", "chat": "/chat/completions", "responses": "/responses"}[api.name]
+    with api.client(server.url) as client:
+        if not takes_bytes(client):
+            pytest.skip(f"this {api.sdk} sends no bytes")
+        headers = {"content-type": "application/json"}
+        client.post(path, content=json.dumps(api.request).encode(), cast_to=object, options={"headers": headers})
+    announced_once(on, [0, 0])
+    assert on.turns[0].attributes["gen_ai.request.model"] == MODEL
+    assert server.seen[0].body == api.request
+
+
+BODIES = {
+    "no JSON": b"no JSON",
+    "no object": b"[1]",
+    "no text": b"\xff",
+    "too long": b" " * 2_000_000 + b'{"model": "m"}',
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
+def test_a_body_that_cannot_be_read_is_sent_all_the_same(body: bytes, model_server: Any, on: Observed) -> None:
+    pytest.importorskip("openai")
+    model_server.reply({"error": {}}, status=400)
+    with CHAT.client(model_server.url) as client:
+        if not takes_bytes(client):
+            pytest.skip("this openai sends no bytes")
+        with pytest.raises(Exception, match="400"):
+            client.post("/chat/completions", content=body, cast_to=object)
+    assert model_server.requests[0].body == body
+    assert "gen_ai.request.model" not in on.turns[0].attributes
+
+
 # ---- what is no reply -----------------------------------------------------------------------------------------------
 
 
@@ -434,6 +484,33 @@ def test_an_error_of_the_sdk_pickles_as_before(api: Api, server: ModelServer, ob
     plain = pickled(refused())
     with observed.instrumented():
         assert pickled(refused()) is plain
+
+
+@every_api
+@pytest.mark.parametrize("status", [429, None], ids=["refused", "not connected"])
+def test_nothing_of_ours_stays_on_a_failed_request(
+    api: Api, status: int | None, server: ModelServer, on: Observed
+) -> None:
+    url = server.url if status is not None else f"http://127.0.0.1:{free_port()}"
+    server.whole({"error": {"type": "rate_limit_error", "message": "slow down"}}, status=status or 200)
+    with api.client(url) as client, pytest.raises(Exception) as raised:
+        api.create(client)
+    assert "otel_toolcalls" not in raised.value.request.extensions
+    assert len(on.turns) == 1
+
+
+@every_api
+def test_the_extensions_of_a_request_can_be_copied_and_pickled(api: Api, server: ModelServer, on: Observed) -> None:
+    server.stream(api.events)
+    with api.client(server.url) as client:
+        stream = api.create(client)
+        ours = stream.response.request.extensions["otel_toolcalls"]
+        assert copy.deepcopy({"ours": ours}) == {"ours": None}
+        assert pickle.loads(pickle.dumps({"ours": ours})) == {"ours": None}
+        assert copy.copy(stream.response.request.extensions)["otel_toolcalls"] is ours
+        del ours
+        read(stream)
+    announced_once(on, FRAGMENTS[api.name])
 
 
 @every_api
