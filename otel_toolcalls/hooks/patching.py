@@ -1,7 +1,7 @@
 """Patches: a table of targets, each guarded on its own, each undone to the identical object.
 
 A target in a module that the app has not imported is patched when it does. A target that an SDK no longer has is
-reported, by :func:`Patches.report` and one warning, and harms nothing else.
+reported, by :func:`Patches.report` and one warning, and harms nothing else; so is one whose module is gone.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Patches:
     def apply(self) -> None:
         """Patch what is imported, and the rest when the app imports it."""
         for hook in self._hooks:
-            for module in dict.fromkeys(target.module for target in hook.targets):
+            for module in dict.fromkeys((*(target.module for target in hook.targets), hook.sdk)):
                 _when_imported(module, self, hook)
 
     def imported(self, hook: Hook, module: Any) -> None:
@@ -87,6 +87,8 @@ class Patches:
         for target in hook.targets:
             if target.module == module.__name__:
                 self._patch(hook, target, module)
+            elif module.__name__ == hook.sdk and not _exists(target.module):
+                self._settle(hook, target, ("absent", "") if target.optional else ("moved", "its module is gone"))
 
     def undo(self) -> None:
         """Put every target back, to the identical object."""
@@ -116,11 +118,14 @@ class Patches:
 
     def _patch(self, hook: Hook, target: Target, module: Any) -> None:
         try:
-            self._facts[target.module, target.path] = self._wrap(target, module)
+            self._settle(hook, target, self._wrap(target, module))
         except Exception as error:
-            self._facts[target.module, target.path] = ("moved", f"{type(error).__name__}: {error}")
             mishap(f"patch {target.module}.{target.path}", error)
-        if self._facts[target.module, target.path][0] == "moved":
+            self._settle(hook, target, ("moved", f"{type(error).__name__}: {error}"))
+
+    def _settle(self, hook: Hook, target: Target, state: tuple[str, str]) -> None:
+        self._facts[target.module, target.path] = state
+        if state[0] == "moved":
             _logger.warning(
                 "otel-toolcalls: %s %s has no %s.%s any more; what is read there is not observed "
                 "(see `otel-toolcalls doctor`)",
@@ -177,8 +182,20 @@ def _still_active(module: str) -> list[tuple[Patches, Hook]]:
 
 
 def _imported(module: Any) -> None:
-    for patches, hook in _still_active(module.__name__):
+    entries = _still_active(module.__name__)
+    _waiting.pop(module.__name__, None)  # this was called for once: who waits for it again is registered again
+    for patches, hook in entries:
         patches.imported(hook, module)
+
+
+def _exists(module: str) -> bool:
+    """Asked once the SDK is there. False only where it certainly has no such module."""
+    try:
+        return module in sys.modules or importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError as error:
+        return not module.startswith(str(error.name))
+    except Exception:
+        return True
 
 
 def _version(distribution: str) -> str | None:

@@ -11,6 +11,7 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,8 @@ def test_a_missing_target_is_told_in_one_warning_and_the_others_work(caplog: pyt
         Target("email.message", "Message.is_multipart", broken),
         Target("email.message", "Message.as_string", note),
         Target("email.no_such_module", "Message.as_string", note),
+        Target("email.no_such_package.module", "Message.as_string", note),
+        Target("email.never_was", "Message.as_string", note, optional=True),
     ]
     email = importlib.import_module("email.message")
     patches = Patches([Hook("email", "pytest", targets)], runtime())
@@ -199,7 +202,7 @@ def test_a_missing_target_is_told_in_one_warning_and_the_others_work(caplog: pyt
         patches.apply()
     try:
         warnings = [record.getMessage() for record in caplog.records if "any more" in record.getMessage()]
-        assert len(warnings) == 3
+        assert len(warnings) == 5
         assert f"email {importlib.metadata.version('pytest')} has no email.message.Message.gone any more" in warnings[0]
         states = {fact.target.removeprefix("email."): fact.state for fact in patches.report()}
         assert states == {
@@ -208,7 +211,9 @@ def test_a_missing_target_is_told_in_one_warning_and_the_others_work(caplog: pyt
             "message.Message.never_was": "absent",
             "message.Message.is_multipart": "moved",
             "message.Message.as_string": "patched",
-            "no_such_module.Message.as_string": "waiting",
+            "no_such_module.Message.as_string": "moved",
+            "no_such_package.module.Message.as_string": "moved",
+            "never_was.Message.as_string": "absent",
         }
         email.Message().as_string()
         assert touched == ["seen"]
@@ -216,6 +221,51 @@ def test_a_missing_target_is_told_in_one_warning_and_the_others_work(caplog: pyt
         patches.undo()
     email.Message().as_string()
     assert touched == ["seen"]
+
+
+@pytest.fixture
+def future(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An SDK of which a module is gone, another is broken, and a third is imported on use only."""
+    package = tmp_path / "future_sdk"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "_broken.py").write_text("raise RuntimeError\n")
+    (package / "_late.py").write_text("class Stream:\n    def read(self): ...\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield package
+    for name in [name for name in sys.modules if name.partition(".")[0] == "future_sdk"]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("imported", ["before", "after"])
+def test_a_module_that_is_gone_is_told_when_its_sdk_is_there(
+    imported: str, future: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def keep(_: Runtime) -> Any:
+        return lambda wrapped, instance, args, kwargs: wrapped(*args, **kwargs)
+
+    targets = [Target(f"future_sdk.{module}", "Stream.read", keep) for module in ("_gone", "_broken", "_late")]
+    patches = Patches([Hook("future_sdk", "pytest", targets)], runtime())
+
+    def states() -> list[str]:
+        return [fact.state for fact in patches.report()]
+
+    if imported == "before":
+        importlib.import_module("future_sdk")
+    with caplog.at_level(logging.WARNING, "otel_toolcalls"):
+        patches.apply()
+        if imported == "after":
+            assert states() == ["waiting", "waiting", "waiting"]
+            assert caplog.records == []
+            importlib.import_module("future_sdk")
+    try:
+        (told,) = [record.getMessage() for record in caplog.records]
+        assert "has no future_sdk._gone.Stream.read any more" in told
+        assert states() == ["moved", "waiting", "waiting"]
+        importlib.import_module("future_sdk._late")
+        assert states() == ["moved", "waiting", "patched"]
+    finally:
+        patches.undo()
 
 
 def test_the_report_names_each_target_of_each_sdk(observed: Observed) -> None:
