@@ -6,8 +6,10 @@ runs elsewhere. :class:`ExecutionAdopter` takes any ``execute_tool`` span with a
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -27,7 +29,7 @@ from otel_toolcalls.telemetry import Telemetry
 from otel_toolcalls.turn import qualified_name
 from otel_toolcalls.wire.reading import clean
 
-__all__ = ["Dispatch", "Execution", "ExecutionAdopter", "acknowledge", "activate", "dispatch"]
+__all__ = ["Dispatch", "Execution", "ExecutionAdopter", "acknowledge", "activate", "adopt_from", "dispatch"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -285,6 +287,27 @@ def _acknowledge(ledger: Ledger, telemetry: Telemetry, call_id: str | None, by: 
     ledger.claim(Claim(c.SettledBy.ACKNOWLEDGE, at_ns / 1e9, call_id, name, trace_id), met)
 
 
+_adopters: weakref.WeakKeyDictionary[Any, ExecutionAdopter] = weakref.WeakKeyDictionary()
+"""By provider: one does not let go of a processor, so the one that it has is put to use again."""
+
+
+def adopt_from(provider: Any, ledger: Ledger, telemetry: Telemetry) -> ExecutionAdopter | None:
+    """Take the executions among a provider's spans for dispatches; None where it takes no processor."""
+    add = getattr(provider, "add_span_processor", None)
+    if add is None:
+        return None
+    adopter: ExecutionAdopter | None = None
+    with contextlib.suppress(TypeError):  # a class of its own may have neither hash nor weak references
+        adopter = _adopters.get(provider)
+    if adopter is None:
+        adopter = ExecutionAdopter()
+        add(adopter)
+        with contextlib.suppress(TypeError):
+            _adopters[provider] = adopter
+    adopter.employ(ledger, telemetry)
+    return adopter
+
+
 class ExecutionAdopter:
     """A span processor: takes any ``execute_tool`` span with a call id, of whichever library, for a dispatch.
 
@@ -292,11 +315,15 @@ class ExecutionAdopter:
     span ends, or as soon as a ``dispatch()`` inside asks; a span that has ended takes no link, so one of ours says it.
     """
 
-    def __init__(self, ledger: Ledger, telemetry: Telemetry) -> None:
-        self._use: tuple[Ledger, Telemetry] | None = (ledger, telemetry)
+    def __init__(self) -> None:
+        self._use: tuple[Ledger, Telemetry] | None = None
+
+    def employ(self, ledger: Ledger, telemetry: Telemetry) -> None:
+        """Account for executions here from now on."""
+        self._use = (ledger, telemetry)
 
     def retire(self) -> None:
-        """A provider does not let go of a processor: from now on this one does nothing."""
+        """Do nothing from now on."""
         self._use = None
 
     def on_start(self, span: Any, parent_context: Context | None = None) -> None:  # noqa: ARG002  # the interface's

@@ -13,7 +13,7 @@ from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import TracerProvider, get_tracer_provider
 
 from otel_toolcalls import config, guard
-from otel_toolcalls.dispatch import ExecutionAdopter, activate
+from otel_toolcalls.dispatch import ExecutionAdopter, activate, adopt_from
 from otel_toolcalls.hooks import stainless
 from otel_toolcalls.hooks.observation import collector
 from otel_toolcalls.hooks.patching import Fact, Hook, Patches
@@ -65,12 +65,11 @@ class _Installation:
         if self.ledger is None:
             return
         for provider in (self._telemetry.provider(), get_tracer_provider()):
-            add = getattr(provider, "add_span_processor", None)
-            if add is not None and not any(provider is watched for watched in self._watched):
-                self._watched.append(provider)
-                adopter = ExecutionAdopter(self.ledger, self._telemetry)
-                self._adopters.append(adopter)
-                add(adopter)
+            if not any(provider is watched for watched in self._watched):
+                adopter = adopt_from(provider, self.ledger, self._telemetry)
+                if adopter is not None:
+                    self._watched.append(provider)
+                    self._adopters.append(adopter)
 
     def _tick(self) -> float | None:
         return self.ledger.tick() if self.ledger is not None else None

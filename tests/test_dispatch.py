@@ -18,12 +18,13 @@ from typing import Any
 import pytest
 from opentelemetry import context as otel_context
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.trace import StatusCode
 
 import otel_toolcalls
 from otel_toolcalls import conventions as c
 from otel_toolcalls.cli.model_server import ModelServer
+from otel_toolcalls.dispatch import ExecutionAdopter
 from otel_toolcalls.ledger import Claim, Entry
 from otel_toolcalls.ledger.account import MemoryAccount
 from otel_toolcalls.ledger.book import Ledger
@@ -1096,3 +1097,26 @@ def test_a_span_that_starts_after_uninstrument_is_left_alone(claude: Claude) -> 
         pass
     span = only(account)
     assert (span.links, c.DISPATCH_MATCH in span.attributes) == ((), False)
+
+
+class Odd(TracerProvider):
+    """A provider that can be no key."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("kind", [TracerProvider, Odd])
+def test_switching_on_again_takes_other_libraries_spans_once(kind: type[TracerProvider], claude: Claude) -> None:
+    account = Account(kind)
+    for _ in range(3):
+        claude.messages[1:] = []
+        with account.instrumented():
+            claude.turn(ORDER)
+            tracer = account.tracer_provider.get_tracer("framework")
+            with tracer.start_as_current_span("running tool", attributes=execution_of(ORDER.id)):
+                pass
+    assert matches(account) == ["matched", "matched", "matched"]
+    assert account.total(c.SETTLED_CALLS, by="span") == 3
+    processors = account.tracer_provider._active_span_processor._span_processors
+    ours = [each for each in processors if isinstance(each, ExecutionAdopter)]
+    assert len(ours) == (1 if kind is TracerProvider else 3)

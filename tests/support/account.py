@@ -62,9 +62,9 @@ InMemoryLogs: Any = getattr(log_export, "InMemoryLogRecordExporter", None) or lo
 class Account:
     """What one app told OpenTelemetry."""
 
-    def __init__(self) -> None:
+    def __init__(self, tracer_provider: type[TracerProvider] = TracerProvider) -> None:
         self.exporter = InMemorySpanExporter()
-        self.tracer_provider = TracerProvider(shutdown_on_exit=False)
+        self.tracer_provider = tracer_provider(shutdown_on_exit=False)
         self.tracer_provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.reader = InMemoryMetricReader()
         self.meter_provider = MeterProvider([self.reader], shutdown_on_exit=False)
