@@ -56,14 +56,13 @@ _CHAT: Final = _Protocol(openai_chat.OpenAIChat, openai_chat.read_request)
 _RESPONSES: Final = _Protocol(openai_responses.OpenAIResponses, openai_responses.read_request)
 _ASSISTANTS: Final = _Protocol(openai_assistants.OpenAIAssistants, openai_assistants.read_request)
 
-_RUN: Final = r"/threads/[^/]+/runs/(?P<run>[^/]+)"
 _ANTHROPIC_ROUTES: Final = (("post", re.compile(r"/messages$"), _ANTHROPIC),)
 _OPENAI_ROUTES: Final = (
     ("post", re.compile(r"/chat/completions$"), _CHAT),
     ("post", re.compile(r"/responses$"), _RESPONSES),
     ("get", re.compile(r"/responses/(?P<resumes>[^/]+)$"), _RESPONSES),
-    ("post", re.compile(rf"/threads(?:/[^/]+)?/runs$|{_RUN}/submit_tool_outputs$"), _ASSISTANTS),
-    ("get", re.compile(rf"{_RUN}$"), _ASSISTANTS),
+    ("post", re.compile(r"/threads(?:/[^/]+)?/runs$|/threads/[^/]+/runs/[^/]+/submit_tool_outputs$"), _ASSISTANTS),
+    ("get", re.compile(r"/threads/[^/]+/runs/(?P<resumes>[^/]+)$"), _ASSISTANTS),
 )
 """Method and last part of a request's path, before a cloud rewrites it → the protocol of its response."""
 

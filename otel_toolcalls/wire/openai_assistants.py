@@ -42,6 +42,7 @@ class OpenAIAssistants:
             self._requires_action(message)
 
     def _run(self, run: Any) -> None:
+        self._turn.resumable = True  # it may be asked for again, and shows then what it still waits for
         self._turn.response(field(run, "id"), field(run, "model"))
 
     def _step_delta(self, data: Any) -> None:
