@@ -76,8 +76,8 @@ class Request:
     streaming: bool = True
     operation: str = "chat"
     sent_ns: int = field(default_factory=monotonic_ns)
-    asked_in: Any = None
-    """The context in which the app asked for it, where that is known; opaque here."""
+    asked_in: Sequence[Any] = ()
+    """The contexts in which the app asked for it, nearest to the sending first, where they are known; opaque here."""
     trace_id: int = 0
     """The trace that it belongs to; 0 where there is none."""
     telemetry: Any = None

@@ -12,12 +12,13 @@ import copy
 import json
 import re
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MethodType
 from typing import Any, Final
 
 from otel_toolcalls.guard import guarded
+from otel_toolcalls.hooks.asking import asked_in, wrap_manager
 from otel_toolcalls.hooks.observation import (
     Observation,
     Source,
@@ -126,7 +127,8 @@ class _Attempt:
     __slots__ = ("asked_in", "known", "model", "path")
 
     def __init__(self, runtime: Runtime, options: Any) -> None:
-        self.asked_in = runtime.here()
+        helper = asked_in()
+        self.asked_in = (runtime.here(),) if helper is None else (runtime.here(), helper)
         body = field(options, "json_data")
         self.model = clean(field(body, "model")) if isinstance(body, Mapping) else None
         self.path = str(field(options, "url") or "")
@@ -232,7 +234,7 @@ def _note_request(runtime: Runtime, provider: str, client: Any, options: Any, se
                 read.carried,
                 read.continues,
                 resumes,
-                asked_in=attempt.asked_in if attempt is not None else None,
+                asked_in=attempt.asked_in if attempt is not None else (),
             ),
             runtime,
             exists=method == "get",
@@ -448,7 +450,9 @@ def _known_of_reply(response: Any, reply: Any) -> _Known | None:
     return None if known.exists and field(reply, "status") in _PENDING else known
 
 
-def _hook(sdk: str, distribution: str, provider: str, *, legacy_response: bool = False) -> Hook:
+def _hook(
+    sdk: str, distribution: str, provider: str, *, legacy_response: bool = False, more: Sequence[Target] = ()
+) -> Hook:
     targets = [
         Target(f"{sdk}._streaming", "Stream.__stream__", _wrap_stream(provider)),
         Target(f"{sdk}._streaming", "AsyncStream.__stream__", _wrap_async_stream(provider)),
@@ -459,11 +463,22 @@ def _hook(sdk: str, distribution: str, provider: str, *, legacy_response: bool =
     ]
     if legacy_response:
         targets.append(Target(f"{sdk}._legacy_response", "LegacyAPIResponse._parse", _wrap_parse, optional=True))
-    return Hook(sdk, distribution, targets)
+    return Hook(sdk, distribution, [*targets, *more])
+
+
+_MANAGERS: Final = [
+    Target(f"anthropic.lib.streaming.{module}", f"{kind}.__init__", wrap_manager, optional=True)
+    for module, kinds in (
+        ("_messages", ("MessageStreamManager", "AsyncMessageStreamManager")),
+        ("_beta_messages", ("BetaMessageStreamManager", "BetaAsyncMessageStreamManager")),
+    )
+    for kind in kinds
+]
+"""They send their request later than they are asked for it."""
 
 
 HOOKS: Final = (
-    _hook("anthropic", "anthropic", "anthropic", legacy_response=True),
+    _hook("anthropic", "anthropic", "anthropic", legacy_response=True, more=_MANAGERS),
     _hook("openai", "openai", "openai", legacy_response=True),
     _hook("groq", "groq", "groq"),
     _hook("together", "together", "together_ai"),

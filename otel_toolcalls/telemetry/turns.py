@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,11 +78,8 @@ class TurnTelemetry(Signals):
         """A request is about to be sent: note where its turn belongs."""
         current = self.here()
         span = trace.get_current_span(current)
-        if request.asked_in is not None and not span.is_recording():
-            # An SDK that traces itself, to no provider, puts a mute copy over the span that was there.
-            outer = trace.get_current_span(request.asked_in)
-            if outer.get_span_context() == span.get_span_context():
-                current, span = request.asked_in, outer
+        if not _is_inference(span):
+            current, span = _asked(request.asked_in, span) or (current, span)
         adopted = span if self._settings.turn_span != "always" and _is_inference(span) else None
         request.telemetry = RequestTelemetry(current, adopted)
         request.trace_id = span.get_span_context().trace_id
@@ -317,6 +314,21 @@ class _Parent:
     context: Context
     open: dict[str, Call] = field(default_factory=dict)
     """The announced calls whose spans have not ended, by key."""
+
+
+def _asked(contexts: Sequence[Context], span: Span) -> tuple[Context, Span] | None:
+    """The context that the request belongs to, and its span, where that is not the current one.
+
+    A helper may send its request when the span that another library made for it is not current any more; and an SDK
+    that traces itself, to no provider, puts a mute copy over the span that was there.
+    """
+    asked = [(context, trace.get_current_span(context)) for context in contexts]
+    for found in asked:
+        if _is_inference(found[1]):
+            return found
+    if span.is_recording():
+        return None
+    return next((found for found in asked if found[1].get_span_context() == span.get_span_context()), None)
 
 
 def _is_inference(span: Span) -> bool:

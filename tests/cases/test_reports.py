@@ -566,18 +566,30 @@ def test_r059_streamed_reply_with_usage_shows_its_call(sdks: Sdks, on: Observed)
     assert column(on.calls, OUTCOME) == ["completed", "completed"]
 
 
-OTHERS = {
-    "opentelemetry-instrumentation-genai-openai": "opentelemetry.instrumentation.genai.openai:OpenAIInstrumentor",
-    "openinference-instrumentation-openai": "openinference.instrumentation.openai:OpenAIInstrumentor",
+CLAUDE = {"anthropic": anthropic(tool_use(0, "tc_a", "look_up", '{"q":', "1}"), tool_use(1, "tc_b", "look_up", "{}"))}
+GPT = {
+    "chat": TWO_CALLS,
+    "responses": responses(function_call(0, "tc_a", "look_up", "{}"), function_call(1, "tc_b", "look_up", "{}")),
 }
+OTHERS = {
+    "opentelemetry-instrumentation-genai-anthropic": ("opentelemetry.instrumentation.genai.anthropic", CLAUDE),
+    "opentelemetry-instrumentation-genai-openai": ("opentelemetry.instrumentation.genai.openai", GPT),
+    "openinference-instrumentation-anthropic": ("openinference.instrumentation.anthropic", CLAUDE),
+    "openinference-instrumentation-openai": ("openinference.instrumentation.openai", GPT),
+}
+"""Distribution → its module, and by family the replies that it sees."""
 
 
+@pytest.mark.parametrize("reader", ["create", "helper"])
 @pytest.mark.parametrize("ours_first", [True, False], ids=["ours first", "ours second"])
-@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize(
+    ("other", "family"), [(other, family) for other, (_, replies) in OTHERS.items() for family in replies]
+)
 def test_r063_with_another_instrumentor_there_is_one_inference_span_and_one_span_of_ours_per_call(
-    other: str, ours_first: bool, sdks: Sdks, observed: Observed
+    other: str, family: str, ours_first: bool, reader: str, sdks: Sdks, observed: Observed
 ) -> None:
-    module, _, name = OTHERS[other].partition(":")
+    module, replies = OTHERS[other]
+    name = "AnthropicInstrumentor" if replies is CLAUDE else "OpenAIInstrumentor"
     instrumentor = getattr(pytest.importorskip(module, reason=f"{other} is not installed"), name)()
 
     def instrument_other() -> None:
@@ -589,7 +601,7 @@ def test_r063_with_another_instrumentor_there_is_one_inference_span_and_one_span
         with observed.instrumented():
             if ours_first:
                 instrument_other()
-            read(sdks, "chat", TWO_CALLS)
+            read(sdks, family, replies[family], reader)
             gc.collect()
     finally:
         instrumentor.uninstrument()

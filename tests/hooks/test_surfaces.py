@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import importlib
 import inspect
 import json
@@ -10,6 +11,7 @@ import pickle
 import socket
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -355,6 +357,19 @@ def test_a_background_response_that_is_polled_announces_its_calls_once(server: M
     assert on.outcomes == [COMPLETED, COMPLETED]
     assert [turn.attributes.get("error.type") for turn in on.turns] == [None]
     assert {call.parent.span_id for call in on.calls} == {on.turns[0].context.span_id}
+
+
+@pytest.mark.parametrize("switched_on", [False, True])
+async def test_an_async_helper_that_is_never_entered_complains_as_before(
+    switched_on: bool, server: ModelServer, observed: Observed
+) -> None:
+    pytest.importorskip("anthropic")
+    with observed.instrumented() if switched_on else nullcontext(), warnings.catch_warnings(record=True) as complaints:
+        warnings.simplefilter("always")
+        async with ANTHROPIC.async_client(server.url) as client:
+            ANTHROPIC.stream(client)
+            gc.collect()
+    assert [str(complaint.message) for complaint in complaints] == ["coroutine 'AsyncAPIClient.post' was never awaited"]
 
 
 # ---- requests by hand -----------------------------------------------------------------------------------------------
