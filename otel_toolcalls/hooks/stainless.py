@@ -18,6 +18,7 @@ from types import MethodType
 from typing import Any, Final
 
 from otel_toolcalls.guard import guarded
+from otel_toolcalls.hooks import running
 from otel_toolcalls.hooks.asking import asked_in, wrap_manager
 from otel_toolcalls.hooks.observation import (
     Observation,
@@ -479,7 +480,7 @@ _MANAGERS: Final = [
 
 HOOKS: Final = (
     _hook("anthropic", "anthropic", "anthropic", legacy_response=True, more=_MANAGERS),
-    _hook("openai", "openai", "openai", legacy_response=True),
+    _hook("openai", "openai", "openai", legacy_response=True, more=running.TARGETS),
     _hook("groq", "groq", "groq"),
     _hook("together", "together", "together_ai"),
     _hook("cerebras.cloud.sdk", "cerebras-cloud-sdk", "cerebras"),

@@ -120,6 +120,57 @@ def test_each_call_of_a_runner_is_announced_once_and_answered(
         assert app.events >= events, "the app heard them all, and we no more than once"
     assert [turn.attributes["otel_toolcalls.turn.announced"] for turn in account.of("chat")] == [2, 1, 0]
     assert [turn.attributes.get("otel_toolcalls.turn.answered") for turn in account.of("chat")] == [None, 2, 1]
-    assert account.total("otel_toolcalls.settled.calls", by="answer") == 3
+    executed = account.of("execute_tool")
+    assert sorted(span.attributes["gen_ai.tool.call.id"] for span in executed) == ["call_1", "call_2", "call_3"]
+    assert {span.attributes["otel_toolcalls.dispatch.match"] for span in executed} == {"matched"}
+    assert account.total("otel_toolcalls.settled.calls", by="dispatch") == 3
     assert otel_toolcalls.pending() == []
     assert account.lost == []
+
+
+@every_shop
+def test_a_call_whose_function_raises_was_run_and_is_not_lost(
+    shop: Callable[[], Shop], model_server: ModelServer, account: Account
+) -> None:
+    app = shop()
+    app.failing = True
+    plays(model_server, app.stream, CALLS[:1])
+    with pytest.raises(runners.ToolRunnerError):
+        app.run(model_server.url)
+    (executed,) = account.of("execute_tool")
+    assert executed.attributes["error.type"] == "LookupError"
+    assert otel_toolcalls.pending() == []
+    assert account.lost == []
+
+
+@every_shop
+def test_calls_for_which_no_step_is_left_are_not_run_and_wait(
+    shop: Callable[[], Shop], model_server: ModelServer, account: Account
+) -> None:
+    app = shop()
+    plays(model_server, app.stream, CALLS)
+    with pytest.raises(runners.ToolRunnerError):
+        app.run(model_server.url, max_steps=1)
+    assert app.ran == []
+    assert account.of("execute_tool") == []
+    # Eagerly it is told so at the first call, and reads on no further.
+    complete = ["call_1"] if app.options else ["call_1", "call_2"]
+    assert [entry.call_id for entry in otel_toolcalls.pending()] == complete
+
+
+@every_shop
+def test_a_function_that_dispatches_itself_is_one_execution(
+    shop: Callable[[], Shop], model_server: ModelServer, account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = shop()
+    plays(model_server, app.stream, LATER, [])
+    search = app.search_orders
+
+    def dispatching(arguments: dict[str, object]) -> str:
+        with otel_toolcalls.dispatch("call_3", name=TOOL):
+            return search(arguments)
+
+    monkeypatch.setattr(app, "search_orders", dispatching)
+    app.run(model_server.url)
+    (executed,) = account.of("execute_tool")
+    assert executed.attributes["otel_toolcalls.dispatch.match"] == "matched"
