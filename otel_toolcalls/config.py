@@ -6,7 +6,6 @@ which names it, what came and what is accepted.
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import json
 import logging
@@ -203,6 +202,8 @@ def _parse(name: str, value: object, shown: str) -> Any:
 
 
 def _unknown(name: str, what: str, known: Mapping[str, object]) -> SettingsError:
+    import difflib  # noqa: PLC0415  # for this one line only
+
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     return SettingsError(f"{name}: no such {what}; {hint}Accepted: {', '.join(sorted(known))}")

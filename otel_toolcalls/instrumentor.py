@@ -21,7 +21,6 @@ from otel_toolcalls.ledger import Entry
 from otel_toolcalls.ledger.account import MemoryAccount
 from otel_toolcalls.ledger.book import Ledger
 from otel_toolcalls.ledger.opening import open_store
-from otel_toolcalls.ledger.shared import SharedAccount
 from otel_toolcalls.runtime import Runtime
 from otel_toolcalls.telemetry import Telemetry
 from otel_toolcalls.worker import Worker
@@ -81,6 +80,8 @@ def _ledger(settings: config.Settings, telemetry: Telemetry, worker: Worker) -> 
     store = open_store(settings.ledger)
     if store is None:
         return Ledger(settings, MemoryAccount(settings.ledger_capacity, telemetry.lost, worker.wake), telemetry)
+
+    from otel_toolcalls.ledger.shared import SharedAccount  # noqa: PLC0415  # its store has loaded it
 
     def wake() -> None:
         worker.start()  # a process that only runs tools begins no turn

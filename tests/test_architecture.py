@@ -27,3 +27,17 @@ def test_importing_every_module_imports_no_sdk() -> None:
     imported, *sdks = answer.stdout.split()
     assert int(imported) > 0
     assert sdks == []
+
+
+SWITCH_ON = """
+import sys
+import otel_toolcalls
+otel_toolcalls.instrument()
+print(*[name for name in ("sqlite3", "redis", "difflib") if name in sys.modules])
+"""
+
+
+def test_switching_it_on_loads_no_library_of_a_store_that_was_not_chosen() -> None:
+    answer = subprocess.run([sys.executable, "-c", SWITCH_ON], capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.split() == []

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from otel_toolcalls.ledger.redis import RedisStore
-from otel_toolcalls.ledger.shared import SharedStore
-from otel_toolcalls.ledger.sqlite import SqliteStore
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from otel_toolcalls.ledger.shared import SharedStore
 
 __all__ = ["open_store"]
 
@@ -19,6 +20,11 @@ def open_store(ledger: str) -> SharedStore | None:
     """
     if ledger == "memory":
         return None
+    # A store, and the library that it needs, costs the start of the apps that have chosen it, and of no other.
     if ledger.startswith(_SQLITE):
+        from otel_toolcalls.ledger.sqlite import SqliteStore  # noqa: PLC0415
+
         return SqliteStore(ledger.removeprefix(_SQLITE))
+    from otel_toolcalls.ledger.redis import RedisStore  # noqa: PLC0415
+
     return RedisStore(ledger)
