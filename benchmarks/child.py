@@ -13,6 +13,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import resource
 import signal
 import socket
 import sys
@@ -27,6 +28,8 @@ from benchmarks.shapes import Shape
 from benchmarks.telemetry import Telemetry
 
 SDKS = ("openai", "anthropic")
+_MOST_MEMORY = 8 * 2**30
+"""Bytes. A contestant that keeps every span for want of its own collector would take all that the machine has."""
 
 
 class Child:
@@ -45,6 +48,7 @@ class Child:
 
     def become(self, contestant: str, variant: str, environ: dict[str, str]) -> None:
         """From now on this process is a contestant's."""
+        resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
         os.environ.update(environ)
         self._variant = variant
         self._loop = asyncio.new_event_loop()

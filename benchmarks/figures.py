@@ -42,7 +42,7 @@ class Effort:
     """Not only what peers are compared by."""
 
 
-FULL = Effort(rounds=4, seconds=0.01)
+FULL = Effort(rounds=12, seconds=0.02)
 PEERS = Effort(rounds=2, seconds=0.005, thorough=False)
 
 
@@ -212,7 +212,7 @@ def _correct(process: Process, name: str) -> dict[str, Any]:
 
 def _memory(process: Process, name: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for what, shape in (("calls", Shape(0, 2, 400)), ("text", Shape(400, 0, 0))):
+    for what, shape in (("calls", Shape(0, 2, 400)), ("text", Shape(2_000, 0, 0))):
         try:
             found[what] = process("memory", workload=name, shape=shape)
         except FailedError as error:
