@@ -147,7 +147,8 @@ class Child:
 
     def about(self) -> dict[str, Any]:
         """Versions that matter."""
-        wanted = (*SDKS, "pydantic", "opentelemetry-sdk", *(p for p in self._module.PACKAGES if p != "."))
+        own = (package.partition(" ")[0] for package in self._module.PACKAGES if package != ".")
+        wanted = (*SDKS, "pydantic", "opentelemetry-sdk", *own)
         versions = {name: importlib.metadata.version(name) for name in wanted}
         return {"python": platform.python_version(), "versions": versions, "packages": list(self._module.PACKAGES)}
 

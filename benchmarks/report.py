@@ -177,7 +177,8 @@ def verdicts(results: Results) -> list[Verdict]:
             f"text chunk, {form}, of a pass-through generator",
             "≤ 1.3 ×",
             1.3,
-            lambda w, text=text: ours(w, text) / ours(w, text, _PASSING),
+            # What a pass-through takes is less than the noise of a busy machine: it counts as what it took on a quiet one.
+            lambda w, text=text, passing=passing: ours(w, text) / max(ours(w, text, _PASSING), passing * 1e-6),
         )
     found += [_against_official(results), _against_peers(results)]
     quiet, calls = "stream without calls, sync", "stream with two calls, sync"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.telemetry import Telemetry
 
-PACKAGES = ["openlit"]
+PACKAGES = ["openlit", "setuptools < 81"]  # it imports pkg_resources
 VARIANTS: dict[str, dict[str, str]] = {"openlit": {}, "openlit, content": {}}
 
 
