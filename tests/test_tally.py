@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from opentelemetry import metrics
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, Sum
 
@@ -80,6 +83,50 @@ def test_a_series_that_has_begun_is_not_set_back(provider: MeterProvider, reader
     lost.add(1, "f")
     lost.begin("f")
     assert read(reader)["lost"] == [({"tool": "f"}, 1)]
+
+
+def test_a_provider_that_cannot_be_a_key_counts_too(reader: InMemoryMetricReader) -> None:
+    class Unhashable(MeterProvider):
+        __hash__ = None  # type: ignore[assignment]
+
+    provider = Unhashable([reader], shutdown_on_exit=False)
+    counter(provider, "calls", "{call}", "Calls", "tool").add(1, "f")
+    assert read(reader)["calls"] == [({"tool": "f"}, 1)]
+
+
+COUNTED_BEFORE_AND_AFTER = """
+from opentelemetry import metrics
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from otel_toolcalls.telemetry.tally import counter
+
+def count():
+    counter(None, "calls", "{call}", "Calls", "tool").add(1, "f")
+
+count()
+reader = InMemoryMetricReader()
+metrics.set_meter_provider(MeterProvider([reader]))
+count()
+print([p.value for r in reader.get_metrics_data().resource_metrics for s in r.scope_metrics
+       for m in s.metrics for p in m.data.data_points])
+"""
+
+
+def test_what_was_counted_before_there_was_a_global_provider_is_not_lost() -> None:
+    answer = subprocess.run(
+        [sys.executable, "-c", COUNTED_BEFORE_AND_AFTER], capture_output=True, text=True, check=False
+    )
+    assert (answer.stdout.strip(), answer.stderr) == ("[2]", "")
+
+
+def test_each_global_provider_has_its_own_where_a_test_puts_another(
+    provider: MeterProvider, reader: InMemoryMetricReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for used in (MeterProvider(shutdown_on_exit=False), provider):
+        monkeypatch.setattr(metrics, "get_meter_provider", lambda used=used: used)
+        monkeypatch.setattr(metrics._internal, "get_meter_provider", lambda used=used: used)
+        counter(None, "calls", "{call}", "Calls", "tool").add(1, "f")
+    assert read(reader)["calls"] == [({"tool": "f"}, 1)]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")

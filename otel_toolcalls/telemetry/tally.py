@@ -68,8 +68,10 @@ def up_down_counter(provider: MeterProvider | None, name: str, unit: str, descri
 
 
 _by_provider: weakref.WeakKeyDictionary[MeterProvider, dict[str, Tally]] = weakref.WeakKeyDictionary()
-_of_the_global: dict[str, Tally] = {}
-"""Also those that were made before there was a global provider: whichever becomes it, once, takes them over."""
+_before_any: dict[str, Tally] = {}
+"""Those made while there was no global provider: whichever becomes it takes their instruments over."""
+_STAND_IN = "_ProxyMeterProvider"
+"""The class of what the API gives for the global provider until there is one."""
 
 
 def _tally(
@@ -77,17 +79,24 @@ def _tally(
 ) -> Tally:
     current = metrics.get_meter_provider()
     used = provider if provider is not None else current
-    tallies = _by_provider.setdefault(used, {})
+    tallies = _those_of(used)
     tally = tallies.get(name)
     if tally is None and used is current:
-        tally = _of_the_global.get(name)
+        tally = _before_any.get(name)
     if tally is None:
         tally = Tally(attributes)
         create(metrics.get_meter(SCOPE, __version__, provider), tally.observe)
+        if type(used).__name__ == _STAND_IN:
+            _before_any[name] = tally
     tallies[name] = tally
-    if used is current:
-        _of_the_global[name] = tally
     return tally
+
+
+def _those_of(provider: MeterProvider) -> dict[str, Tally]:
+    try:
+        return _by_provider.setdefault(provider, {})
+    except TypeError:  # it takes no weak reference, or has no hash: what it has cannot be found again
+        return {}
 
 
 def _after_fork() -> None:
