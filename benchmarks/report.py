@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["render", "verdicts"]
+__all__ = ["render", "right", "variants", "verdicts"]
 
 _HERE = Path(__file__).parent
 _OURS, _FLOOR, _PASSING = "ours", "floor", "pass-through"
@@ -84,7 +84,7 @@ def _get(results: Results, group: str, workload: str, figure: str, variant: str)
     return None if found is None else float(found["median"])
 
 
-def _variants(results: Results) -> list[tuple[str, str]]:
+def variants(results: Results) -> list[tuple[str, str]]:
     """(group, variant) of all that stand beside the bare SDK, ours first."""
     pairs = []
     for group, found in _ordered(results):
@@ -102,11 +102,11 @@ def _ordered(results: Results) -> list[tuple[str, Any]]:
 
 
 def _peers(results: Results) -> list[tuple[str, str]]:
-    return [(group, name) for group, name in _variants(results) if group != _HOME]
+    return [(group, name) for group, name in variants(results) if group != _HOME]
 
 
-def _right(results: Results, group: str, variant: str, workload: str) -> bool | None:
-    """None where nothing is known."""
+def right(results: Results, group: str, variant: str, workload: str) -> bool | None:
+    """Whether the right calls came out of a workload; None where nothing is known."""
     judged = results["groups"][group]["correct"].get(variant, {}).get(workload)
     if not judged or not all(judged.values()):
         return None
@@ -125,10 +125,10 @@ def _whole(one: dict[str, Any], *, content: bool) -> bool:
 def _right_word(results: Results, group: str, variant: str, workload: str) -> str:
     if variant == _PASSING:
         return "–"
-    right = _right(results, group, variant, workload)
-    if right is None:
+    found = right(results, group, variant, workload)
+    if found is None:
         return "not read"
-    if right:
+    if found:
         return "yes"
     two = results["groups"][group]["correct"][variant][workload]["two"]
     if "failed" in two:
@@ -228,7 +228,7 @@ def _against_peers(results: Results) -> Verdict:
             grows = _kept(results, group, variant, workload) > _GROWS
             if mine < theirs:
                 beaten += 1
-            elif _right(results, group, variant, workload) and not grows:
+            elif right(results, group, variant, workload) and not grows:
                 ahead.append(f"{variant} on {workload}")
     measured = f"below {beaten} of {beaten + len(ahead)} figures" + (f"; above {', '.join(ahead)}" if ahead else "")
     return Verdict(
@@ -297,7 +297,7 @@ def _bars(results: Results) -> str:
 
 def _side_by_side(results: Results) -> str:
     rows = []
-    for group, variant in _variants(results):
+    for group, variant in variants(results):
         for workload, figures in results["groups"][group]["workloads"].items():
             rows.append(
                 [
@@ -315,7 +315,7 @@ def _side_by_side(results: Results) -> str:
 
 def _per_stream(results: Results) -> str:
     rows = []
-    for group, variant in _variants(results):
+    for group, variant in variants(results):
         for workload, figures in results["groups"][group]["workloads"].items():
             memory = _kept(results, group, variant, workload)
             rows.append(
@@ -339,7 +339,7 @@ def _per_stream(results: Results) -> str:
 
 def _special(results: Results) -> str:
     rows = []
-    for group, variant in _variants(results):
+    for group, variant in variants(results):
         for workload, figures in results["groups"][group]["workloads"].items():
             many, crowd = figures.get("500 calls", {}).get(variant), figures.get("1,000 at once", {}).get(variant)
             long = figures.get("1 call of 100,000 fragments", {}).get(variant, [])
@@ -381,7 +381,7 @@ def _parts(results: Results) -> str:
 
 def _growth(results: Results) -> str:
     rows = []
-    for group, variant in [(_HOME, "bare"), *_variants(results)]:
+    for group, variant in [(_HOME, "bare"), *variants(results)]:
         for workload, figures in results["groups"][group]["workloads"].items():
             points = figures.get("growth", {}).get(variant, [])
             cells = [f"{seconds / chunks * 1e6:.2f}" for chunks, seconds in points]
