@@ -182,7 +182,10 @@ class Dispatch:
         if not self._under_way:
             return
         current = otel_context.get_current()
-        here = [at for at, entered in enumerate(self._under_way) if entered.context in (None, current)]
+        # By identity: contexts hold values of the app, which may raise when they are compared.
+        here = [
+            at for at, entered in enumerate(self._under_way) if entered.context is None or entered.context is current
+        ]
         entered = self._under_way.pop(here[-1] if here else -1)
         # Left in another task or thread than it was entered in, or with something of the app's on top, it stays attached.
         if entered.token is not None and entered.left_where_entered() and current is entered.context:

@@ -39,6 +39,7 @@ class Runtime:
         self._observers: tuple[Observer, ...] = (telemetry,) if ledger is None else (telemetry, ledger)
         self._replays = Replays()
         self._live: dict[Turn, object] = {}
+        self._retired = False
         _runtimes.add(self)
 
     def here(self) -> object:
@@ -79,8 +80,8 @@ class Runtime:
 
     def end_elsewhere(self, turn: Turn, error_type: str, *, late: bool = False) -> None:
         """A response is over, as was found out where ending it could deadlock: the worker does."""
-        self._forget(turn)
         self._worker.put(lambda: guarded("end", self._end, turn, error_type, late))
+        self._forget(turn)
 
     def unread(self, request: Request) -> None:
         """A finaliser found that nobody read the response to a request that answers calls."""
@@ -92,6 +93,8 @@ class Runtime:
             _busy.discard(self)
             if self._live:  # another thread began one in between
                 _busy.add(self)
+            elif self._retired:
+                self._worker.leave()
 
     @staticmethod
     def _end(turn: Turn, error_type: str, late: bool) -> None:
@@ -113,6 +116,7 @@ class Runtime:
         until = time.monotonic() + _LONGEST_SHUTDOWN
         if self._ledger is not None:
             guarded("retire", self._ledger.retire, until)
+        self._retired = True
         if not self._live:
             self._worker.stop(until)
 

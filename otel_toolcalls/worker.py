@@ -71,6 +71,11 @@ class Worker:
             if task is not None:
                 guarded("worker", task)
 
+    def leave(self) -> None:
+        """Do what waits, and nothing after that; without waiting for it. Safe anywhere."""
+        self._stopped = True
+        self._tasks.put(None)
+
     def restart(self) -> None:
         """Be of use again after ``stop``."""
         self._stopped = False

@@ -558,6 +558,30 @@ def test_spans_of_the_body_are_children_of_the_execution(account: Account, claud
 # ---- which call it meets ---------------------------------------------------------------------------------------------
 
 
+class Incomparable:
+    """As a table of numbers is, whose equality is a table too."""
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("the truth of a table is ambiguous")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_what_the_app_keeps_in_its_context_is_never_compared(account: Account, claude: Claude) -> None:
+    def keep_a_table() -> None:
+        otel_context.attach(otel_context.set_value("table", Incomparable()))
+
+    def run() -> None:
+        keep_a_table()
+        with otel_toolcalls.dispatch("call_nobody", name="get_order"):
+            keep_a_table()
+            raise KeyError("the app's own")
+
+    with pytest.raises(KeyError, match="the app's own"):
+        contextvars.Context().run(run)
+    assert only(account).attributes[c.ERROR_TYPE] == "KeyError"
+
+
 def test_a_dispatch_of_an_id_that_nobody_announced_is_unmatched(account: Account, claude: Claude) -> None:
     claude.turn(ORDER)
     with otel_toolcalls.dispatch("call_other", name="get_order"):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+import wrapt
 from opentelemetry import metrics
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, Sum
@@ -85,13 +86,20 @@ def test_a_series_that_has_begun_is_not_set_back(provider: MeterProvider, reader
     assert read(reader)["lost"] == [({"tool": "f"}, 1)]
 
 
-def test_a_provider_that_cannot_be_a_key_counts_too(reader: InMemoryMetricReader) -> None:
+def test_a_provider_that_cannot_be_a_key_counts_on_when_asked_again(reader: InMemoryMetricReader) -> None:
     class Unhashable(MeterProvider):
         __hash__ = None  # type: ignore[assignment]
 
     provider = Unhashable([reader], shutdown_on_exit=False)
     counter(provider, "calls", "{call}", "Calls", "tool").add(1, "f")
-    assert read(reader)["calls"] == [({"tool": "f"}, 1)]
+    counter(provider, "calls", "{call}", "Calls", "tool").add(1, "f")
+    assert read(reader)["calls"] == [({"tool": "f"}, 2)]
+
+
+def test_two_wrappers_around_one_provider_count_together(provider: MeterProvider, reader: InMemoryMetricReader) -> None:
+    for _ in range(2):
+        counter(wrapt.ObjectProxy(provider), "calls", "{call}", "Calls", "tool").add(1, "f")
+    assert read(reader)["calls"] == [({"tool": "f"}, 2)]
 
 
 COUNTED_BEFORE_AND_AFTER = """

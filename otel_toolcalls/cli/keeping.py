@@ -37,7 +37,7 @@ class Kept:
 
     def _is_sent(self, spans: Sequence[ReadableSpan]) -> bool:
         try:
-            return self._send(spans) is SpanExportResult.SUCCESS
+            return self._send(spans) is not SpanExportResult.FAILURE  # some return nothing
         except Exception:
             return False
 

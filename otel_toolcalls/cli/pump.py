@@ -103,10 +103,16 @@ class Pump:
                 lost = bool(self._logs)
                 self._drain()
                 if lost or time.monotonic() >= metrics_due:
-                    self._flush_metrics()
+                    self._send_metrics()
                     metrics_due = time.monotonic() + self._metrics_seconds
             self._drain()
+            self._send_metrics()
+
+    def _send_metrics(self) -> None:
+        try:
             self._flush_metrics()
+        except Exception:
+            _logger.exception("metrics could not be sent now; the next round sends them")
 
     def _drain(self) -> None:
         while spans := _take(self._spans):

@@ -114,8 +114,9 @@ class Observation:
         end = self._runtime.end_elsewhere if elsewhere else self._runtime.end
         end(self.turn, error_type, late=late)
         self._over = True
-        if self._at_end is not None:
-            guarded("at_end", self._at_end)
+        at_end, self._at_end = self._at_end, None  # it holds the response, which would wait for the collector
+        if at_end is not None:
+            guarded("at_end", at_end)
 
 
 def _nobody() -> None:

@@ -67,7 +67,8 @@ def up_down_counter(provider: MeterProvider | None, name: str, unit: str, descri
     )
 
 
-_by_provider: weakref.WeakKeyDictionary[MeterProvider, dict[str, Tally]] = weakref.WeakKeyDictionary()
+_by_meter: weakref.WeakKeyDictionary[object, dict[str, Tally]] = weakref.WeakKeyDictionary()
+"""By meter, as that is where instruments of one name are one: of two wrappers around one provider too."""
 _before_any: dict[str, Tally] = {}
 """Those made while there was no global provider: whichever becomes it takes their instruments over."""
 _STAND_IN = "_ProxyMeterProvider"
@@ -79,30 +80,29 @@ def _tally(
 ) -> Tally:
     current = metrics.get_meter_provider()
     used = provider if provider is not None else current
-    tallies = _those_of(used)
+    meter = metrics.get_meter(SCOPE, __version__, provider)
+    try:
+        tallies = _by_meter.setdefault(meter, {})
+    except TypeError:  # it takes no weak reference, or has no hash: what it has cannot be found again
+        tallies = {}
     tally = tallies.get(name)
     if tally is None and used is current:
         tally = _before_any.get(name)
     if tally is None:
         tally = Tally(attributes)
-        create(metrics.get_meter(SCOPE, __version__, provider), tally.observe)
+        create(meter, tally.observe)
         if type(used).__name__ == _STAND_IN:
             _before_any[name] = tally
     tallies[name] = tally
     return tally
 
 
-def _those_of(provider: MeterProvider) -> dict[str, Tally]:
-    try:
-        return _by_provider.setdefault(provider, {})
-    except TypeError:  # it takes no weak reference, or has no hash: what it has cannot be found again
-        return {}
-
-
 def _after_fork() -> None:
-    for tallies in list(_by_provider.values()):
-        for tally in tallies.values():
-            tally.forked()
+    for tally in {
+        *_before_any.values(),
+        *(tally for tallies in list(_by_meter.values()) for tally in tallies.values()),
+    }:
+        tally.forked()
 
 
 if hasattr(os, "register_at_fork"):

@@ -51,7 +51,7 @@ class AnthropicMessages:
                     return
         except (AttributeError, KeyError, TypeError):
             kind = field(event, "type")
-        handler = _HANDLERS.get(kind)
+        handler = _HANDLERS.get(kind) if isinstance(kind, str) else None
         if handler is not None:
             handler(self, event)
 

@@ -74,7 +74,7 @@ class OpenAIResponses:
                     return
         except (AttributeError, KeyError, TypeError):
             kind = field(event, "type")
-        handler = _HANDLERS.get(kind)
+        handler = _HANDLERS.get(kind) if isinstance(kind, str) else None
         if handler is not None:
             handler(self, event)
 

@@ -118,3 +118,20 @@ def test_the_metrics_of_a_lost_call_do_not_wait_for_their_interval() -> None:
     logs.get_logger("test").emit(LogRecord(body="a call was announced and never dispatched"))
     assert flushed.wait(60)
     assert pump.close(10)
+
+
+def test_metrics_that_cannot_be_sent_stop_nothing_else() -> None:
+    kept, asked = InMemorySpanExporter(), threading.Event()
+
+    def fail() -> None:
+        asked.set()
+        raise OSError("no route to host")
+
+    pump = Pump((kept,), (), fail, 0.0)
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SpanPump(pump))
+    end_spans(provider, 1)
+    assert asked.wait(60)
+    end_spans(provider, 1)
+    assert pump.close(10)
+    assert len(kept.get_finished_spans()) == 2

@@ -314,6 +314,42 @@ def test_reading_keeps_no_event_alive(api: Api, client: Any, server: ModelServer
 
 
 @every_api
+def test_a_response_that_was_read_does_not_wait_for_the_collector(
+    api: Api, client: Any, server: ModelServer, on: Observed
+) -> None:
+    server.stream(api.events)
+    gc.collect()
+    gc.disable()
+    try:
+        stream = api.create(client)
+        for _ in stream:
+            pass
+        response = weakref.ref(stream.response)
+        del stream
+        assert response() is None
+    finally:
+        gc.enable()
+
+
+@every_api
+def test_the_worker_ends_with_the_last_stream_that_is_read_after_uninstrument(
+    api: Api, client: Any, server: ModelServer, observed: Observed
+) -> None:
+    before = set(threading.enumerate())
+    server.stream(api.events)
+    with observed.instrumented():
+        stream = api.create(client)
+        next(stream)
+        workers = [thread for thread in threading.enumerate() if thread.name == "otel-toolcalls"]
+        started = [thread for thread in workers if thread not in before]
+    assert started
+    list(stream)
+    for worker in started:
+        worker.join(60)
+        assert not worker.is_alive()
+
+
+@every_api
 def test_shutdown_ends_what_is_open_and_leaves_the_stream_readable(
     api: Api, client: Any, server: ModelServer, observed: Observed
 ) -> None:

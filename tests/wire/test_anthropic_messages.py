@@ -47,3 +47,9 @@ def test_results_are_those_after_the_last_reply() -> None:
     assert body.tools == {"f", "web_search"}
     assert [(result.call_id, result.is_error) for result in body.results] == [("3", True)]
     assert body.carried == ("2", "3")
+
+
+@pytest.mark.parametrize("kind", [[], {}, None, 7])
+def test_an_event_whose_type_is_no_text_says_nothing_of_a_call(kind: object) -> None:
+    heard, turn = play(AnthropicMessages, [{"type": kind}])
+    assert (turn.announced, heard.violations) == (0, [])

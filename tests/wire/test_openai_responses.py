@@ -110,3 +110,9 @@ def test_each_kind_of_result_names_its_call(item: dict[str, Any], call_id: str |
 def test_the_response_that_a_request_goes_on_from_is_read() -> None:
     body = read_request({"input": "and?", "previous_response_id": "resp_0", "model": "m"})
     assert (body.continues, body.model, body.results) == ("resp_0", "m", ())
+
+
+@pytest.mark.parametrize("kind", [[], {}, None, 7])
+def test_an_event_whose_type_is_no_text_says_nothing_of_a_call(kind: object) -> None:
+    heard, turn = play(OpenAIResponses, [{"type": kind}])
+    assert (turn.announced, heard.violations) == (0, [])
