@@ -313,10 +313,8 @@ def test_reading_keeps_no_event_alive(api: Api, client: Any, server: ModelServer
         del event
 
 
-@every_api
-def test_a_response_that_was_read_does_not_wait_for_the_collector(
-    api: Api, client: Any, server: ModelServer, on: Observed
-) -> None:
+def is_freed_at_once(api: Api, client: Any, server: ModelServer) -> bool:
+    """Whether a response that was read goes with the last reference to its stream."""
     server.stream(api.events)
     gc.collect()
     gc.disable()
@@ -326,9 +324,18 @@ def test_a_response_that_was_read_does_not_wait_for_the_collector(
             pass
         response = weakref.ref(stream.response)
         del stream
-        assert response() is None
+        return response() is None
     finally:
         gc.enable()
+
+
+@every_api
+def test_a_response_that_was_read_waits_for_the_collector_only_where_it_does_without_us(
+    api: Api, client: Any, server: ModelServer, observed: Observed
+) -> None:
+    without_us = is_freed_at_once(api, client, server)  # old versions of httpx make a cycle of their own
+    with observed.instrumented():
+        assert is_freed_at_once(api, client, server) == without_us
 
 
 @every_api
