@@ -13,6 +13,7 @@ import os
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -132,11 +133,12 @@ class SharedStore(Store, Protocol):
         """This process is a copy: it shares nothing with its parent."""
 
 
-class TransactionalStore:
+class TransactionalStore(ABC):
     """The single operations of a store, by way of ``apply``."""
 
+    @abstractmethod
     def apply(self, operations: Sequence[Operation]) -> list[Result]:
-        raise NotImplementedError
+        """Do all of them, or none."""
 
     def add(self, entry: Entry) -> Sequence[Judged]:
         self.apply([Add(entry)])

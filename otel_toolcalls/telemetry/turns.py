@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from opentelemetry import trace
-from opentelemetry._logs import LoggerProvider
 from opentelemetry.context import Context
-from opentelemetry.metrics import MeterProvider
-from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 
 from otel_toolcalls import conventions as c
 from otel_toolcalls.accumulator import ProtocolError
-from otel_toolcalls.config import Settings
 from otel_toolcalls.guard import guarded
 from otel_toolcalls.ledger import Entry, TraceRef
 from otel_toolcalls.telemetry.references import call_attributes, context_of, reference, span_context, span_name
@@ -61,16 +59,10 @@ class RequestTelemetry:
 class TurnTelemetry(Signals):
     """Observer of turns."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        tracer_provider: TracerProvider | None = None,
-        meter_provider: MeterProvider | None = None,
-        logger_provider: LoggerProvider | None = None,
-    ) -> None:
-        super().__init__(settings, tracer_provider, meter_provider, logger_provider)
-        self._responses: dict[str, TraceRef] = {}
+    @functools.cached_property
+    def _responses(self) -> dict[str, TraceRef]:
         """Spans of recent responses that can be read again."""
+        return {}
 
     # ---- requests ---------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.support.replies import Announced, anthropic_reply, chat_reply
 __all__ = ["Claude", "Conversation", "Gpt"]
 
 
-class Conversation:
+class Conversation(ABC):
     """The history so far, and the next request with it."""
 
     def __init__(self, server: ModelServer, **client_options: Any) -> None:
@@ -34,17 +35,17 @@ class Conversation:
 
     reply: Callable[..., str]
 
+    @abstractmethod
     def send(self) -> Any:
         """The request, with the history as it is."""
-        raise NotImplementedError
 
+    @abstractmethod
     def said(self, *calls: Announced) -> None:
         """The history has this reply."""
-        raise NotImplementedError
 
+    @abstractmethod
     def answered(self, *call_ids: str) -> None:
         """The history has a result of each."""
-        raise NotImplementedError
 
     def answer(self, *call_ids: str) -> None:
         """The next request carries these results, and the model is content with them."""
